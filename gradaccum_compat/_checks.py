@@ -1,0 +1,258 @@
+"""What a call may be handed, and what it is told otherwise.
+
+Checks run before any state is touched. What only the device knows (the value of a tensor in a
+graph) is checked there, by `on_device`; everything else is checked here, when the call is made.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import math
+import numbers
+
+import numpy as np
+import six
+import tensorflow as tf
+
+from gradaccum_compat import errors
+
+LOSS_REDUCTIONS = ("mean", "sum", "global_mean", "none")
+NONFINITE = ("propagate", "skip", "raise")
+SUM_DTYPES = ("float32", "float64")
+_GRADIENT_REMEDY = "Hand in what tape.gradient(loss, variables) or tf.gradients returns, in the variables' order."
+
+
+def on_device(condition, error):
+    """Raises error unless condition holds: now in eager code, when the returned op runs in a graph."""
+    if tf.executing_eagerly():
+        if not bool(condition.numpy()):
+            raise error
+        return None
+    return tf.debugging.Assert(condition, [str(error)])
+
+
+# Options
+
+
+def option(name, value, allowed):
+    if not isinstance(value, six.string_types) or value not in allowed:
+        raise errors.OptionError(
+            "{} must be one of {}.".format(name, ", ".join(repr(each) for each in allowed)),
+            repr(value), "Choose one of these.")
+    return value
+
+
+def sum_dtype(value):
+    """Returns the tf.DType of the sums: float32 or float64, since half precision loses small addends."""
+    try:
+        dtype = tf.as_dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.name not in SUM_DTYPES:
+        raise errors.OptionError(
+            "dtype must be float32 or float64: sums in half precision lose what is added.", repr(value),
+            'Leave it out, or pass dtype="float64"; the variables may be of any float type.')
+    return dtype
+
+
+def steps(value):
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise errors.OptionError(
+            "steps must be a positive integer: the number of micro-batches of a cycle.", repr(value),
+            "Pass steps=4, say, or leave it out and call apply() where a cycle ends.")
+    return int(value)
+
+
+def clip_norm(value):
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < float("inf"):
+        raise errors.OptionError(
+            "clip_norm must be a positive, finite number: the largest global norm of an update's gradients.",
+            repr(value), "Pass clip_norm=1.0, say, or leave it out for no clipping.")
+    return float(value)
+
+
+def reducer(value):
+    if value is not None and not callable(value):
+        raise errors.OptionError(
+            "reducer must be a function that takes a list of tensors and returns their sums over all workers.",
+            repr(value), "Pass a function, or leave it out.")
+    return value
+
+
+def has_steps(value):
+    if value is None:
+        raise errors.OptionError(
+            "step() needs to know how many micro-batches make a cycle.", "an accumulator made without steps",
+            "Make it with Accumulator(..., steps=4), or call accumulate() and apply().")
+
+
+# Optimizer and variables
+
+
+def optimizer(value):
+    if not callable(getattr(value, "apply_gradients", None)) or isinstance(value, type):
+        raise errors.OptimizerError(
+            "An optimizer is an object with apply_gradients(pairs).", repr(value),
+            "Pass one of tf.compat.v1.train, tf.keras.optimizers or tf_keras, for example tf.keras.optimizers.Adam().")
+    return value
+
+
+def raw_variable(variable):
+    """TensorFlow's variable in a Keras 3 variable, which has it as its `value`; any other as it is."""
+    value = getattr(variable, "value", None)
+    return variable if value is None or callable(value) else value
+
+
+def variables(value):
+    """Returns the variables as a tuple, if gradients can be accumulated for them."""
+    remedy = "Pass a non-empty list or tuple of trainable variables, such as model.trainable_variables, or a callable that returns one."
+    if not isinstance(value, (list, tuple)) or not value:
+        raise errors.VariablesError(
+            "variables must be a non-empty list or tuple of variables.", _describe(value),
+            remedy + " A model that is built on first call has none before: pass `lambda: model.trainable_variables`.")
+    raw = [raw_variable(each) for each in value]
+    for position, each in enumerate(raw):
+        reason = _why_no_variable(each)
+        if reason:
+            raise errors.VariablesError(
+                "Each variable must be a trainable floating-point variable.",
+                "{} at position {}: {}".format(_describe(value[position]), position, reason), remedy)
+    _refuse_twins(raw)
+    return tuple(value)
+
+
+def _why_no_variable(value):
+    if not hasattr(value, "assign_add") or not hasattr(value, "dtype"):
+        return "not a variable"
+    if not tf.as_dtype(value.dtype).base_dtype.is_floating:
+        return "of dtype {}".format(tf.as_dtype(value.dtype).name)
+    if not getattr(value, "trainable", True):
+        return "not trainable"
+    if not value.shape.is_fully_defined():
+        return "of unknown shape {}".format(value.shape)
+    return None
+
+
+def _refuse_twins(raw):
+    seen = {}
+    for position, each in enumerate(raw):
+        # By identity: Variable.ref() came with TF 2.1, and == compares values on TF 2.
+        first = seen.setdefault(id(each), position)
+        if first != position:
+            raise errors.VariablesError(
+                "A variable may be given once: twice, its gradient would be applied twice.",
+                "{} at positions {} and {}".format(_describe(each), first, position), "Remove one of the two.")
+
+
+# Gradients
+
+
+def gradients(value, variables):
+    """Returns the gradients as a list of tensors, IndexedSlices and Nones that fit the variables."""
+    if not isinstance(value, (list, tuple)):
+        raise errors.GradientTypeError(
+            "Gradients come as a list or tuple, one for each variable.", _describe(value), _GRADIENT_REMEDY)
+    if len(value) != len(variables):
+        raise errors.GradientsError(
+            "There is one gradient for each variable, None where a variable has none.",
+            "{} gradients for {} variables".format(len(value), len(variables)), _GRADIENT_REMEDY)
+    return [_gradient(each, raw_variable(variable), position)
+            for position, (each, variable) in enumerate(zip(value, variables))]
+
+
+def _gradient(value, variable, position):
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiuc":
+        value = tf.convert_to_tensor(value)
+    if isinstance(value, tf.IndexedSlices):
+        _check_slices(value, variable, position)
+    elif not tf.is_tensor(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        hint = " A (gradient, variable) pair is for apply_gradients." if isinstance(value, tuple) else ""
+        raise errors.GradientTypeError(
+            "A gradient is a tensor, a tf.IndexedSlices or None.",
+            "{} at position {}".format(_describe(value), position), _GRADIENT_REMEDY + hint)
+    else:
+        _check_shape(value.shape, variable.shape, value, variable, position)
+    if not tf.as_dtype(value.dtype).base_dtype.is_floating:
+        raise errors.GradientTypeError(
+            "A gradient is of a floating-point type.", "{} at position {}".format(_describe(value), position),
+            "Cast what the loss is computed from to a float; an integer or complex loss has no such gradient.")
+    return value
+
+
+def _check_slices(value, variable, position):
+    if variable.shape.ndims == 0:
+        raise errors.GradientsError(
+            "A scalar variable has no rows.", "{} for {} at position {}".format(
+                _describe(value), _describe(variable), position), "Hand in a tensor for it.")
+    _check_shape(value.values.shape[1:], variable.shape[1:], value, variable, position)
+    _check_shape(value.values.shape[:1], value.indices.shape, value, variable, position)
+    if value.indices.dtype not in (tf.int32, tf.int64):
+        raise errors.GradientTypeError(
+            "The rows of an IndexedSlices are int32 or int64.", "indices of dtype {} at position {}".format(
+                value.indices.dtype.name, position), "Cast the indices.")
+
+
+def _check_shape(shape, expected, value, variable, position):
+    if not shape.is_compatible_with(expected):
+        raise errors.GradientsError(
+            "A gradient has its variable's shape.", "{} for {} at position {}".format(
+                _describe(value), _describe(variable), position), _GRADIENT_REMEDY)
+
+
+# Weight
+
+_WEIGHT_RULE = "A weight is a finite number of at least zero: the examples or tokens of the micro-batch."
+_WEIGHT_REMEDY = "Pass a Python number or a scalar tensor, such as tf.shape(x)[0]."
+
+
+def weight(value):
+    """Returns the weight as a float or as a float64 tensor, whose value `weight_is_sound` checks."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)):
+        if not 0 <= value < float("inf") or math.isnan(value):
+            raise weight_error(repr(value))
+        return float(value)
+    if not (tf.is_tensor(value) or hasattr(value, "assign_add")) or isinstance(value, tf.IndexedSlices):
+        raise weight_error(_describe(value))
+    value = tf.convert_to_tensor(value)
+    numeric = value.dtype.is_floating or value.dtype.is_integer
+    if not numeric or not value.shape.is_compatible_with([]):
+        raise weight_error(_describe(value))
+    return tf.cast(value, tf.float64)
+
+
+def weight_is_sound(value):
+    """A scalar bool tensor: whether the value of a weight tensor keeps the rule."""
+    scalar = tf.equal(tf.rank(value), 0)
+    return tf.logical_and(scalar, tf.reduce_all(tf.logical_and(value >= 0, value < float("inf"))))
+
+
+def weight_error(received="a tensor with another value"):
+    return errors.WeightError(_WEIGHT_RULE, received, _WEIGHT_REMEDY)
+
+
+def rows_error(variable):
+    return errors.GradientsError(
+        "The rows of an IndexedSlices are rows of its variable.",
+        "an index outside of {}".format(_describe(variable)), "Check the ids that the embedding is looked up with.")
+
+
+def nonfinite_error():
+    return errors.NonFiniteGradientsError(
+        'With nonfinite="raise" the gradients of a cycle are finite.', "NaN or infinity in the accumulated gradients",
+        "The weights were not moved and the cycle is dropped. Look for the cause in the loss, or use nonfinite=\"skip\".")
+
+
+def _describe(value):
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if dtype is None:
+        return "{} {!r:.80}".format(type(value).__name__, value)
+    name = getattr(value, "name", None) if hasattr(value, "assign_add") else None
+    return "{}{} of shape {} and dtype {}".format(
+        type(value).__name__, " {!r}".format(name) if name else "", shape, getattr(dtype, "name", dtype))

@@ -1,0 +1,231 @@
+"""Cycle: what an accumulator remembers between two calls, and how a micro-batch is added to it.
+
+The rule that keeps it simple and fast: ending a cycle sets its counters to zero and touches nothing
+else. The first micro-batch of the next cycle is assigned over what was left (so that nothing is
+zero-filled, and no NaN survives), and cleans up where it has nothing dense to assign.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+import tensorflow as tf
+
+from gradaccum_compat import _algebra
+from gradaccum_compat._rows import TouchedRows
+from gradaccum_compat.backends import BACKEND
+
+SUM = tf.VariableAggregation.SUM
+SAME = tf.VariableAggregation.ONLY_FIRST_REPLICA
+
+DENSE, SPARSE = "dense", "sparse"
+
+
+class Cycle(tf.Module):
+    """The state. Attribute names and positions are the checkpoint's keys and stay as they are.
+
+    Attributes:
+        sums: for each variable the sum of its weighted gradients; meaningless while micro_count is 0.
+        micro_count: micro-batches handed in in this cycle.
+        total_weight: their weight on this replica.
+        update_count: updates of the optimizer so far.
+        skipped_count: micro-batches that were dropped so far.
+        seen: for each variable, whether it has ever had a gradient (above 0).
+        dense: for each variable, whether its sum holds more than its touched rows (above 0).
+        rows: the rows that sparse gradients have touched.
+    """
+
+    def __init__(self, variables, dtype, name):
+        super(Cycle, self).__init__(name=name)
+        self._layout = _Layout(variables, dtype)
+        self.sums = [self._state(shape, sum_dtype, "sum_%d" % index) for index, (shape, sum_dtype) in
+                     enumerate(zip(self._layout.shapes, self._layout.dtypes))]
+        self.micro_count = self._state([], tf.int64, "micro_count", SAME)
+        self.total_weight = self._state([], self._layout.weight_dtype, "total_weight")
+        self.update_count = self._state([], tf.int64, "update_count", SAME)
+        self.skipped_count = self._state([], tf.int64, "skipped_count")
+        self.seen = self._state([len(variables)], tf.float32, "seen")
+        self.dense = self._state([len(variables)], tf.float32, "dense")
+        self.rows = TouchedRows(
+            self._layout.heights, lambda shape, label: self._state(shape, tf.float32, label))
+
+    def _state(self, shape, dtype, label, aggregation=SUM):
+        return BACKEND.state_variable(shape, dtype, "{}/{}".format(self.name, label), aggregation)
+
+    @property
+    def dtypes(self):
+        return self._layout.dtypes
+
+    # Adding a micro-batch
+
+    def add(self, gradients, weight, kept):
+        """Adds one micro-batch on this replica, and returns how many the cycle has now.
+
+        Args:
+            gradients: weighted gradients in the sums' dtypes.
+            weight: what they add to the total weight.
+            kept: scalar bool tensor; where it does not hold, the micro-batch counts as skipped.
+        """
+        self._layout.learn(gradients)
+        # Everything waits for the gradients: a micro-batch that fails is counted nowhere. fit() of
+        # 1.15 and 2.0 ends an epoch by running the step once more on an exhausted iterator.
+        with tf.control_dependencies(_algebra.values(gradients)):
+            count, seen, dense = [_read(each) for each in (self.micro_count, self.seen, self.dense)]
+        first = tf.equal(count, 0)
+        with after(self._clean(first, gradients, seen > 0, dense > 0)):
+            written = self._add_dense(first, gradients) + self._add_rows(gradients)
+        with after(written):
+            flagged = self._flag(first, gradients, seen, dense)
+            counted = [BACKEND.add(self.micro_count, tf.ones([], tf.int64)),
+                       BACKEND.add(self.total_weight, tf.cast(weight, self._layout.weight_dtype))]
+            if kept is not None:
+                counted.append(BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.int64)))
+        with after(flagged + counted):
+            return count + 1
+
+    def _add_dense(self, first, gradients):
+        """One conditional for all dense gradients: the first of a cycle takes the place of the last cycle's sum."""
+        pairs = [(total, gradient) for total, gradient in zip(self.sums, gradients) if _is_dense(gradient)]
+        if not pairs:
+            return []
+        return [tf.cond(first, lambda: done([BACKEND.write(*pair) for pair in pairs]),
+                        lambda: done([BACKEND.add(*pair) for pair in pairs]))]
+
+    def _add_rows(self, gradients):
+        ops = []
+        for index, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                ops.append(BACKEND.add_rows(self.sums[index], gradient.indices, gradient.values))
+                if self._layout.kinds[index] == SPARSE:
+                    ops.extend(self.rows.mark(index, gradient.indices))
+        return ops
+
+    def _flag(self, first, gradients, seen, dense):
+        """Notes which variables had a gradient, and whose sums now hold more than touched rows."""
+        has = [gradient is not None for gradient in gradients]
+        whole = [has[index] and (_is_dense(gradient) or self._layout.kinds[index] == DENSE)
+                 for index, gradient in enumerate(gradients)]
+        kept = dense * (1 - tf.cast(first, tf.float32))
+        return [BACKEND.write(self.seen, tf.maximum(seen, np.array(has, np.float32))),
+                BACKEND.write(self.dense, tf.maximum(kept, np.array(whole, np.float32)))]
+
+    # Cleaning up after the last cycle. Conditionals stand side by side here, not in one another: TF 1.14
+    # loses the result of a branch that writes a variable which a branch inside it has read.
+
+    def _clean(self, first, gradients, seen, dense):
+        """At a cycle's first micro-batch, makes the sums zero that get no dense gradient to begin with."""
+        ops = []
+        for index, gradient in enumerate(gradients):
+            if not _is_dense(gradient):
+                ops.extend(self._clean_one(index, first, seen[index], dense[index]))
+        return ops
+
+    def _clean_one(self, index, first, seen, dense):
+        if self._layout.kinds[index] != SPARSE:
+            return [_if(tf.logical_and(first, seen), lambda: self._wipe(index))]
+        return [_if(tf.logical_and(first, dense), lambda: self._wipe(index)),
+                _if(tf.logical_and(first, tf.logical_not(dense)), lambda: self._wipe_touched(index))]
+
+    def _wipe(self, index):
+        zeros = tf.zeros(self._layout.shapes[index], self._layout.dtypes[index])
+        return [BACKEND.write(self.sums[index], zeros)] + self.rows.clear_all(index)
+
+    def _wipe_touched(self, index):
+        rows = self.rows.touched(index)
+        shape = tf.concat([tf.shape(rows), self._layout.shapes[index][1:]], 0)
+        zeros = tf.zeros(shape, self._layout.dtypes[index])
+        with after([BACKEND.set_rows(self.sums[index], rows, zeros)]):
+            return self.rows.clear(index, rows)
+
+    # Reading
+
+    def known(self):
+        """The positions of the variables that have had a gradient, as far as can be known now."""
+        return self._layout.known(self.seen)
+
+    def any_seen(self, indices):
+        return tf.reduce_any(tf.gather(_read(self.seen), indices) > 0)
+
+    def sums_of(self, indices):
+        """This replica's sums, in the layout that the optimizer gets: None for a variable that is not among the indices."""
+        return [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+
+    def _sum_of(self, index):
+        if self._layout.kinds[index] != SPARSE:
+            return _read(self.sums[index])
+        dense = _read(self.dense)[index] > 0
+        height = tf.constant(self._layout.heights[index], tf.int64)
+        return self._slices(index, tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index)))
+
+    def all_rows_if_seen(self, index):
+        """The sum as IndexedSlices: of all rows if the variable has ever had a gradient, of none otherwise."""
+        if not self._layout.heights[index]:
+            return self._sum_of(index)
+        seen = tf.cast(_read(self.seen)[index] > 0, tf.int64)
+        return self._slices(index, tf.range(seen * self._layout.heights[index]))
+
+    def _slices(self, index, rows):
+        values = tf.gather(BACKEND.local(self.sums[index]), rows)
+        return tf.IndexedSlices(values, rows, tf.constant(self._layout.shapes[index], tf.int64))
+
+    # Ending a cycle
+
+    def end(self):
+        """Forgets the cycle on this replica."""
+        return done([BACKEND.write(self.micro_count, tf.zeros([], tf.int64)),
+                     BACKEND.write(self.total_weight, tf.zeros([], self._layout.weight_dtype))])
+
+    def count_update(self):
+        return done([BACKEND.add(self.update_count, tf.ones([], tf.int64))])
+
+
+class _Layout(object):
+    """What is known of each variable when a graph is built. Not trackable: a checkpoint holds state alone.
+
+    A variable's kind is that of its first gradient and stays: a sparse sum is handed over as its touched
+    rows, a dense one whole. Either takes gradients of the other kind.
+    """
+
+    def __init__(self, variables, dtype):
+        self.shapes = [each.shape.as_list() for each in variables]
+        # The widest of the sums' dtype and the variable's own: half precision would lose small addends.
+        self.dtypes = [tf.float64 if tf.float64 in (dtype, each.dtype.base_dtype) else dtype for each in variables]
+        self.weight_dtype = tf.float64 if tf.float64 in self.dtypes else tf.float32
+        self.heights = [shape[0] if shape else 0 for shape in self.shapes]
+        self.kinds = [None] * len(self.shapes)
+
+    def learn(self, gradients):
+        for index, gradient in enumerate(gradients):
+            if gradient is not None and self.kinds[index] is None:
+                self.kinds[index] = DENSE if _is_dense(gradient) else SPARSE
+
+    def known(self, seen):
+        """Positions whose kind is known, and those that a restored checkpoint says were seen."""
+        if None in self.kinds and BACKEND.outermost_graph() is None:
+            restored = BACKEND.at_top_level(lambda: seen.numpy() > 0)
+        else:
+            restored = [False] * len(self.kinds)
+        return [index for index, kind in enumerate(self.kinds) if kind or restored[index]]
+
+
+def _is_dense(gradient):
+    return gradient is not None and not isinstance(gradient, tf.IndexedSlices)
+
+
+def _read(variable):
+    return tf.identity(BACKEND.local(variable))
+
+
+def _if(condition, ops):
+    """Runs the ops that the function makes, where the condition holds."""
+    return tf.cond(condition, lambda: done(ops()), lambda: done([]))
+
+
+def after(ops):
+    """tf.control_dependencies on ops of which some are None, as assignments are in eager code."""
+    return tf.control_dependencies([op for op in ops if op is not None])
+
+
+def done(ops):
+    """A scalar True that is there once all ops have run."""
+    with after(ops):
+        return tf.constant(True)

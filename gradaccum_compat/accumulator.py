@@ -1,0 +1,299 @@
+"""Accumulator: gradient accumulation, written once for every TensorFlow.
+
+The algorithm stands here; where state lives is in _cycle.py, what is done to gradients in _algebra.py,
+what differs between TensorFlows in backends/ and between optimizers in optimizers/.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import tensorflow as tf
+
+from gradaccum_compat import _algebra, _checks, optimizers
+from gradaccum_compat._cycle import Cycle, after, done
+from gradaccum_compat._home import Home
+from gradaccum_compat.backends import BACKEND
+from gradaccum_compat.backends.base import no_autograph
+
+
+class Accumulator(tf.Module):
+    """Adds up the gradients of micro-batches and lets the optimizer move once per cycle.
+
+    Every call works in eager code, inside tf.function, and in a TF 1 graph, where it returns a tensor
+    and running that tensor performs the call.
+
+    Example:
+        >>> accumulator = ga.Accumulator(optimizer, model.trainable_variables, steps=4)   # doctest: +SKIP
+        >>> accumulator.step(tape.gradient(loss, model.trainable_variables), weight=len(x))  # doctest: +SKIP
+
+    Args:
+        optimizer: anything with apply_gradients.
+        variables: non-empty list or tuple of variables, or a callable that returns one and is asked at
+            the first use, for a model that is built on its first call.
+        steps: how many micro-batches make a cycle, for step().
+        loss_reduction: how the loss was reduced whose gradients are handed in: "mean" over the replica's
+            micro-batch, "sum" over it, "global_mean" over the micro-batch of all replicas, or "none" to
+            add up and divide by nothing.
+        dtype: dtype of the sums, "float32" or "float64"; variables of float64 have float64 sums anyway.
+        clip_norm: largest global norm of the gradients that the optimizer gets.
+        nonfinite: "propagate" NaN and infinity, "skip" micro-batches that hold them, or "raise" at apply().
+        reducer: function that takes a list of tensors and returns their sums over all workers.
+        name: prefix of the state's variable names.
+
+    Raises:
+        GradAccumError: one of its subclasses, for an argument that cannot be used.
+    """
+
+    def __init__(self, optimizer, variables, steps=None, loss_reduction="mean", dtype="float32",
+                 clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator"):
+        super(Accumulator, self).__init__(name=name)
+        self._options = _Options(
+            steps=_checks.steps(steps),
+            loss_reduction=_checks.option("loss_reduction", loss_reduction, _checks.LOSS_REDUCTIONS),
+            dtype=_checks.sum_dtype(dtype),
+            clip_norm=_checks.clip_norm(clip_norm),
+            nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
+            reducer=_checks.reducer(reducer))
+        self._target = _Target(_checks.optimizer(optimizer), variables)
+        self._home = Home()
+        self._cycle = None
+        if not callable(variables):
+            self._build()
+
+    # The public calls
+
+    @no_autograph
+    def accumulate(self, gradients, weight=1.0):
+        """Adds one micro-batch.
+
+        Args:
+            gradients: a tensor, tf.IndexedSlices or None for each variable, in their order.
+            weight: the micro-batch's examples or tokens, a Python number or a scalar tensor.
+
+        Returns:
+            The cycle's micro-batch count, a scalar int64 tensor.
+        """
+        gradients, weight = self._admit(gradients, weight)
+        return self._home.on_replicas(self._accumulate, gradients, weight)
+
+    @no_autograph
+    def apply(self):
+        """Hands the big batch's gradients to the optimizer and starts over.
+
+        Returns:
+            A scalar bool tensor: whether the optimizer moved. It does not if the total weight is zero.
+        """
+        self._ready()
+        return self._home.across_replicas(self._apply)
+
+    @no_autograph
+    def step(self, gradients, weight=1.0):
+        """accumulate(), and apply() once `steps` micro-batches are in; decides on the device.
+
+        Returns:
+            A scalar bool tensor: whether the optimizer moved.
+        """
+        _checks.has_steps(self._options.steps)
+        count = self.accumulate(gradients, weight)
+        return self._home.across_replicas(self._apply_at_boundary, count)
+
+    @no_autograph
+    def reset(self):
+        """Forgets the current cycle. Returns a scalar True."""
+        self._ready()
+        return self._home.on_replicas(self._cycle.end)
+
+    @no_autograph
+    def gradients(self):
+        """The big batch's gradients so far, as apply() would hand them over; zeros if nothing came in.
+
+        Returns:
+            A tensor, tf.IndexedSlices (each row once) or None for each variable.
+        """
+        self._ready()
+        return self._home.across_replicas(self._gradients_so_far)
+
+    @property
+    def micro_count(self):
+        """Micro-batches handed in in the current cycle."""
+        return self._read("micro_count")
+
+    @property
+    def total_weight(self):
+        """Their total weight on this replica."""
+        return self._read("total_weight")
+
+    @property
+    def update_count(self):
+        """Updates of the optimizer so far."""
+        return self._read("update_count")
+
+    @property
+    def skipped_count(self):
+        """Micro-batches that nonfinite="skip" has dropped so far."""
+        return self._read("skipped_count")
+
+    # Getting ready
+
+    @no_autograph
+    def _read(self, counter):
+        self._ready()
+        return tf.identity(getattr(self._cycle, counter))
+
+    def _ready(self):
+        self._home.check()
+        if self._cycle is None:
+            self._build()
+
+    def _build(self):
+        """Makes the state, the optimizer's too: a tf.cond could not make variables later."""
+        variables = self._target.ask()
+
+        def make():
+            with tf.name_scope(""):
+                self._cycle = Cycle([_checks.raw_variable(each) for each in variables], self._options.dtype, self.name)
+            optimizers.create_state(self._target.optimizer, variables)
+
+        BACKEND.at_top_level(make)
+
+    # Adding a micro-batch
+
+    def _admit(self, gradients, weight):
+        self._ready()
+        gradients = _checks.gradients(gradients, self._target.variables)
+        return gradients, _checks.weight(1.0 if self._options.loss_reduction == "none" else weight)
+
+    def _accumulate(self, gradients, weight):
+        with after(self._check_values(gradients, weight)):
+            weight = _sound_or_nan(weight)
+            gradients = _algebra.cast(_with_shapes(gradients, self._target.variables), self._cycle.dtypes)
+            if self._options.loss_reduction in ("mean", "global_mean"):
+                gradients = _algebra.scale(gradients, weight)
+            kept = None
+            if self._options.nonfinite == "skip":
+                kept = _algebra.all_finite(gradients)
+                gradients = _algebra.nothing_if(tf.logical_not(kept), gradients)
+                weight = tf.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
+            return self._cycle.add(gradients, weight, kept)
+
+    def _check_values(self, gradients, weight):
+        """What only the device knows: the value of a weight tensor, the rows of slices."""
+        checks = []
+        if tf.is_tensor(weight):
+            checks.append(_checks.on_device(_checks.weight_is_sound(weight), _checks.weight_error()))
+        for gradient, variable in zip(gradients, self._target.variables):
+            if isinstance(gradient, tf.IndexedSlices):
+                height = tf.constant(variable.shape[0], gradient.indices.dtype)
+                inside = tf.logical_and(gradient.indices >= 0, gradient.indices < height)
+                checks.append(_checks.on_device(tf.reduce_all(inside), _checks.rows_error(variable)))
+        return checks
+
+    # Ending a cycle: everything from here on is called once for all replicas
+
+    def _apply_at_boundary(self, count):
+        return tf.cond(count >= self._options.steps, self._apply, lambda: tf.constant(False))
+
+    def _apply(self):
+        total = self._total()
+        moved, finite = _algebra.cond_list(
+            total > 0, lambda: self._update(total), lambda: [tf.constant(False), tf.constant(True)])
+        with tf.control_dependencies([moved]):
+            ended = self._home.on_replicas(self._cycle.end)
+        with tf.control_dependencies([ended]):
+            raised = [] if self._options.nonfinite != "raise" else [
+                _checks.on_device(finite, _checks.nonfinite_error())]
+        with after(raised + [ended]):
+            return tf.identity(moved)
+
+    def _total(self):
+        """The cycle's weight over all replicas: what decides, and what is divided by."""
+        return self._home.on_replicas(lambda: tf.identity(BACKEND.local(self._cycle.total_weight)))
+
+    def _update(self, total):
+        """Returns whether the optimizer moved, and whether the gradients were finite."""
+        known = self._cycle.known()
+        unknown = [index for index in range(len(self._target.variables)) if index not in known]
+        if not unknown or tf.executing_eagerly():
+            return self._move(self._cycle.sums_of(known), total)
+        # A graph that was built before one of the variables had its first gradient may find one here.
+        return _algebra.cond_list(
+            self._cycle.any_seen(unknown),
+            lambda: self._move(self._sums_with_latecomers(known, unknown), total),
+            lambda: self._move(self._cycle.sums_of(known), total))
+
+    def _sums_with_latecomers(self, known, unknown):
+        return [self._cycle.all_rows_if_seen(index) if index in unknown else gradient
+                for index, gradient in enumerate(self._cycle.sums_of(known))]
+
+    def _move(self, sums, total):
+        gradients = self._big_batch(sums, total)
+        finite = _algebra.all_finite(gradients) if self._options.nonfinite == "raise" else tf.constant(True)
+        if self._options.nonfinite != "raise":
+            return [self._hand_over(gradients), finite]
+        return [tf.cond(finite, lambda: self._hand_over(gradients), lambda: tf.constant(False)), finite]
+
+    def _big_batch(self, sums, total):
+        """The one place that divides: reduced sums to the big batch's gradients."""
+        if self._options.loss_reduction != "none":
+            sums = _algebra.divide(sums, total)
+        if self._options.clip_norm is not None:
+            sums = _algebra.clip_by_global_norm(sums, self._options.clip_norm)
+        return _algebra.cast(sums, self._target.dtypes)
+
+    def _hand_over(self, gradients):
+        """Calls the optimizer, with the variables that have a gradient."""
+        pairs = [(gradient, variable) for gradient, variable in zip(gradients, self._target.variables)
+                 if gradient is not None]
+        if not pairs:
+            return tf.constant(False)
+        with after([self._target.optimizer.apply_gradients(pairs)]):
+            return self._cycle.count_update()
+
+    def _gradients_so_far(self):
+        total, known = self._total(), self._cycle.known()
+        gradients = lambda: self._big_batch(self._cycle.sums_of(known), total)
+        if not known:
+            return gradients()
+        return _algebra.cond_gradients(total > 0, gradients, lambda: _algebra.emptied(gradients()))
+
+
+class _Options(object):
+    """The constructor's options, checked."""
+
+    def __init__(self, **options):
+        self.__dict__.update(options)
+
+
+class _Target(object):
+    """What is updated: the optimizer and the variables. Not trackable: a checkpoint has them already."""
+
+    def __init__(self, optimizer, variables):
+        self.optimizer = optimizer
+        self._given = variables
+        self.variables = None if callable(variables) else _checks.variables(variables)
+
+    def ask(self):
+        if self.variables is None:
+            self.variables = _checks.variables(self._given())
+        return self.variables
+
+    @property
+    def dtypes(self):
+        return [tf.as_dtype(_checks.raw_variable(each).dtype).base_dtype for each in self.variables]
+
+
+def _sound_or_nan(weight):
+    """XLA drops assertions: there an unsound weight makes the update NaN, instead of silently wrong."""
+    if not tf.is_tensor(weight):
+        return weight
+    return tf.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
+
+
+def _with_shapes(gradients, variables):
+    """Has the device check shapes that are not known when the graph is built: assigning would change the sum's."""
+    shaped = []
+    for gradient, variable in zip(gradients, variables):
+        shape = tf.TensorShape(variable.shape)
+        if isinstance(gradient, tf.IndexedSlices):
+            shape = tf.TensorShape([None]).concatenate(shape[1:])
+        shaped.extend(_algebra.each_value(lambda value, shape=shape: tf.ensure_shape(value, shape), [gradient]))
+    return shaped

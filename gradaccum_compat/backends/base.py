@@ -1,0 +1,110 @@
+"""Backend: the hooks that the algorithm stands on, with the bodies that both eras share.
+
+Rules of this boundary: a hook says what is wanted, never for which TensorFlow; a subclass overrides
+it only where its TensorFlow really differs; nothing here knows what a gradient or a cycle is.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import functools
+import sys
+import threading
+
+import six
+import tensorflow as tf
+
+
+def _mark_as_converted(function):
+    """TF 1.14 has no public do_not_convert; this is the mark that its AutoGraph leaves on its own functions."""
+    def unconverted(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    setattr(unconverted, "__ag_compiled", True)
+    return functools.update_wrapper(unconverted, function, assigned=("__name__", "__doc__"), updated=())
+
+
+#: Keeps AutoGraph away from our code: there is nothing to convert, and converting takes seconds.
+no_autograph = getattr(tf.autograph.experimental, "do_not_convert", _mark_as_converted)
+
+
+class Backend(object):
+    """The hooks. One instance serves the process."""
+
+    name = None
+
+    # Variables
+
+    def state_variable(self, shape, dtype, name, aggregation):
+        """Makes a zero-filled resource variable of which each replica has a value of its own."""
+        raise NotImplementedError
+
+    def _variable_options(self, shape, dtype, name, aggregation):
+        return dict(
+            initial_value=functools.partial(tf.zeros, shape, dtype), dtype=dtype, trainable=False, name=name,
+            synchronization=tf.VariableSynchronization.ON_READ, aggregation=aggregation)
+
+    def local(self, variable):
+        """This replica's own component of a variable; the variable itself where it has none."""
+        raise NotImplementedError
+
+    def write(self, variable, value):
+        return self.local(variable).assign(value, read_value=False)
+
+    def add(self, variable, value):
+        return self.local(variable).assign_add(value, read_value=False)
+
+    def add_rows(self, variable, rows, values):
+        return tf.raw_ops.ResourceScatterAdd(resource=self.local(variable).handle, indices=rows, updates=values)
+
+    def set_rows(self, variable, rows, values):
+        return tf.raw_ops.ResourceScatterUpdate(resource=self.local(variable).handle, indices=rows, updates=values)
+
+    # Replicas
+
+    def run(self, strategy, function, args=()):
+        """Calls function on each replica, from outside the replicas."""
+        raise NotImplementedError
+
+    def merge(self, function, args=()):
+        """Calls function(*args) once for all replicas, from inside one; args become per-replica values."""
+        return tf.distribute.get_replica_context().merge_call(
+            no_autograph(lambda strategy, *merged: function(*merged)), args=args)
+
+    # Graphs
+
+    def outermost_graph(self):
+        """The graph that all is being built in, or None where eager execution is outermost."""
+        if tf.executing_eagerly():
+            return None
+        with tf.init_scope():
+            return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def at_top_level(self, function):
+        """Calls function as if between two training steps, also from inside a trace.
+
+        A tf.function refuses variables that are made on any but its first call, even under
+        tf.init_scope. A thread of its own is eager and outside of every trace, on every TensorFlow.
+        """
+        if tf.executing_eagerly() and not tf.distribute.has_strategy():
+            return function()
+        if self.outermost_graph() is not None:
+            with tf.init_scope():
+                return function()
+        return _in_another_thread(function)
+
+
+def _in_another_thread(function):
+    outcome = {}
+
+    def target():
+        try:
+            outcome["value"] = function()
+        except BaseException:  # handed to the caller's thread, whatever it is
+            outcome["error"] = sys.exc_info()
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        six.reraise(*outcome["error"])
+    return outcome["value"]

@@ -1,0 +1,81 @@
+"""The exceptions that a user may catch, with what they know.
+
+Each says the rule, what came in and what to do, and carries the three as attributes. Each is also
+one of Python's own exceptions, so that ``except ValueError`` keeps working. No TensorFlow here.
+
+Inside a graph or a ``tf.function`` the value of a tensor is known on the device alone: what is
+wrong with it there is reported by ``tf.errors.InvalidArgumentError``, in the same words.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+
+class GradAccumError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        rule: what must hold.
+        received: what came in instead.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, rule, received, remedy):
+        super(GradAccumError, self).__init__(rule, received, remedy)
+        self.rule = rule
+        self.received = received
+        self.remedy = remedy
+
+    def __str__(self):
+        return "{} Received: {}. {}".format(self.rule, self.received, self.remedy)
+
+
+class TensorFlowError(GradAccumError, ImportError):
+    """No TensorFlow that this package can serve."""
+
+
+class TensorFlowMissingError(TensorFlowError):
+    """TensorFlow is not installed."""
+
+
+class TensorFlowUnsupportedError(TensorFlowError):
+    """TensorFlow is older than 1.14, or of a major version that did not exist yet."""
+
+
+class TensorFlowBrokenError(TensorFlowError):
+    """TensorFlow is installed and does not import."""
+
+
+class OptionError(GradAccumError, ValueError):
+    """An argument of the constructor, or a combination of them, that has no meaning."""
+
+
+class OptimizerError(GradAccumError, TypeError):
+    """The optimizer cannot be used."""
+
+
+class VariablesError(GradAccumError, ValueError):
+    """The variables cannot be accumulated for."""
+
+
+class GradientsError(GradAccumError, ValueError):
+    """The gradients do not fit the variables."""
+
+
+class GradientTypeError(GradientsError, TypeError):
+    """Something that is no gradient was handed in as one."""
+
+
+class WeightError(GradAccumError, ValueError):
+    """The weight of a micro-batch is not a finite number of at least zero."""
+
+
+class ContextError(GradAccumError, RuntimeError):
+    """A call in another graph or under another strategy than the accumulator was made in."""
+
+
+class EagerRequiredError(ContextError):
+    """Eager execution is needed and off, as it is by default on TF 1."""
+
+
+class NonFiniteGradientsError(GradAccumError, ArithmeticError):
+    """The accumulated gradients hold NaN or infinity, and ``nonfinite="raise"`` was asked for."""
