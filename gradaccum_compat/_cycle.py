@@ -71,9 +71,10 @@ class Cycle(tf.Module):
         with tf.control_dependencies(_algebra.values(gradients)):
             count, seen, dense = [_read(each) for each in (self.micro_count, self.seen, self.dense)]
         first = tf.equal(count, 0)
-        with after(self._clean(first, gradients, seen > 0, dense > 0)):
+        cleaned = self._clean(first, gradients, seen > 0, dense > 0)
+        with after(cleaned):
             written = self._add_dense(first, gradients) + self._add_rows(gradients)
-        with after(written):
+        with after(cleaned + written):
             flagged = self._flag(first, gradients, seen, dense)
             counted = [BACKEND.add(self.micro_count, tf.ones([], tf.int64)),
                        BACKEND.add(self.total_weight, tf.cast(weight, self._layout.weight_dtype))]

@@ -1,0 +1,76 @@
+"""Sets TensorFlow up for the tests, and stops at once when it is not the one that the environment names.
+
+tox says in GRADACCUM_TF which TensorFlow an environment means to test: `1.14`, `2.21`, ..., or `none`.
+A misspelt factor would otherwise test whatever happens to be installed, and report success.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+LOGICAL_CPUS = 4
+
+
+def pytest_configure(config):
+    named = os.environ.get("GRADACCUM_TF")
+    if named == "none":
+        return _stop_unless(_tensorflow() is None, "a TensorFlow is installed where none should be")
+    tf = _tensorflow()
+    if named is None and tf is None:
+        return None
+    _stop_unless(tf is not None, "TensorFlow {} should be installed and does not import".format(named))
+    if named is not None:
+        found = _version(tf)
+        _stop_unless(found.split(".")[:2] == named.split(".")[:2],
+                     "TensorFlow {} is installed where {} should be".format(found, named))
+    _set_up(tf)
+    if os.environ.get("GRADACCUM_GPU"):
+        _stop_unless(bool(tf.config.experimental.list_physical_devices("GPU")),
+                     "a GPU environment found no GPU, and must not pass on the CPU")
+
+
+def pytest_report_header(config):
+    tf = sys.modules.get("tensorflow")
+    return "tensorflow: {}".format(_version(tf) if tf else "none")
+
+
+def _tensorflow():
+    try:
+        import tensorflow
+    except ImportError:
+        return None
+    return tensorflow
+
+
+def _version(tf):
+    return tf.__version__
+
+
+def _stop_unless(condition, message):
+    if not condition:
+        pytest.exit("wrong environment: " + message, returncode=4)
+
+
+def _set_up(tf):
+    """Eager execution on every TensorFlow, several logical CPUs, and no chatter."""
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    if not tf.executing_eagerly():
+        config = tf.compat.v1.ConfigProto(device_count={"CPU": LOGICAL_CPUS})
+        tf.compat.v1.enable_eager_execution(config=config)
+        return
+    experimental = tf.config.experimental
+    cpu = experimental.list_physical_devices("CPU")[0]
+    experimental.set_virtual_device_configuration(
+        cpu, [experimental.VirtualDeviceConfiguration() for _ in range(LOGICAL_CPUS)])
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers():
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(0)

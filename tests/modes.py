@@ -1,0 +1,251 @@
+"""The three ways in which users run TensorFlow, behind one face, so that a case is written once.
+
+Each mode takes the same calls with NumPy arrays and returns NumPy values: `Eager` calls at once,
+`Function` wraps every call in a tf.function (AutoGraph on, a trace for each layout of gradients),
+`Graph` builds a TF 1 graph and runs it in a Session. `Compiled` is `Function` under XLA.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import inspect
+
+import numpy as np
+import tensorflow as tf
+
+import gradaccum_compat as ga
+from reference import Slices
+
+v1 = tf.compat.v1
+_FUNCTION_ARGS = str(inspect.getfullargspec(tf.function) if hasattr(inspect, "getfullargspec")
+                     else inspect.getargspec(tf.function))
+JIT = next(({name: True} for name in ("jit_compile", "experimental_compile") if name in _FUNCTION_ARGS), None)
+
+
+def sgd():
+    return v1.train.GradientDescentOptimizer(1.0)
+
+
+class Run(object):
+    """One accumulator with its variables and its optimizer.
+
+    Args:
+        values: initial values, arrays.
+        optimizer: a function that makes the optimizer.
+        **options: the Accumulator's.
+    """
+
+    def __init__(self, values, optimizer=sgd, **options):
+        self._calls = {}
+        self._make(values, optimizer, options)
+
+    def _make(self, values, optimizer, options):
+        self.variables = [v1.Variable(value, use_resource=True, name="v%d" % index)
+                          for index, value in enumerate(values)]
+        self.optimizer = optimizer()
+        self.accumulator = ga.Accumulator(self.optimizer, self.variables, **options)
+
+    # The accumulator's calls
+
+    def accumulate(self, gradients, weight=1.0):
+        return int(self._run_with("accumulate", gradients, weight))
+
+    def step(self, gradients, weight=1.0):
+        return bool(self._run_with("step", gradients, weight))
+
+    def apply(self):
+        return bool(self._run("apply", self.accumulator.apply))
+
+    def reset(self):
+        self._run("reset", self.accumulator.reset)
+
+    def gradients(self):
+        """The accumulator's gradients(): arrays, Slices and Nones."""
+        raise NotImplementedError
+
+    def counter(self, name):
+        return self._run(name, lambda: getattr(self.accumulator, name))
+
+    def weights(self):
+        """The variables' values."""
+        raise NotImplementedError
+
+    def plain_apply(self, gradients):
+        """What the optimizer does on its own with these gradients."""
+        return self._run_with("plain", gradients, None)
+
+    # What the modes differ in
+
+    def _run(self, name, call):
+        raise NotImplementedError
+
+    def _run_with(self, method, gradients, weight):
+        raise NotImplementedError
+
+    def _bound(self, method):
+        if method == "plain":
+            return lambda gradients, weight: self.optimizer.apply_gradients(
+                [pair for pair in zip(gradients, self.variables) if pair[0] is not None])
+        return getattr(self.accumulator, method)
+
+
+class Eager(Run):
+
+    def weights(self):
+        return [variable.numpy() for variable in self.variables]
+
+    def _run(self, name, call):
+        return call().numpy()
+
+    def _run_with(self, method, gradients, weight):
+        result = self._bound(method)([_tensor(gradient) for gradient in gradients], weight)
+        return result.numpy() if method != "plain" else None
+
+    def gradients(self):
+        return [_array(gradient) for gradient in self.accumulator.gradients()]
+
+
+class Function(Run):
+    """Each kind of call is one tf.function; each layout of gradients is one trace of it."""
+
+    def weights(self):
+        return [variable.numpy() for variable in self.variables]
+
+    def _decorate(self, function):
+        return tf.function(function)
+
+    def _run(self, name, call):
+        if name not in self._calls:
+            self._calls[name] = self._decorate(call)
+        return self._calls[name]().numpy()
+
+    def _run_with(self, method, gradients, weight):
+        key = (method, _kinds(gradients), type(weight))
+        if key not in self._calls:
+            bound, kinds = self._bound(method), _kinds(gradients)
+
+            def call(flat, weight):
+                result = bound(_unflatten(kinds, flat), weight)
+                return tf.constant(True) if method == "plain" else result
+
+            self._calls[key] = self._decorate(call)
+        weight = None if weight is None else tf.convert_to_tensor(weight)
+        return self._calls[key](_flatten(gradients), weight).numpy()
+
+    def gradients(self):
+        layout = []
+
+        def call():
+            layout.append(self.accumulator.gradients())
+            return [tf.convert_to_tensor(each) for each in _flatten_tensors(layout[-1])]
+
+        flat = self._decorate(call)()
+        return _like(layout[-1], [each.numpy() for each in flat])
+
+
+class Compiled(Function):
+
+    def _decorate(self, function):
+        return tf.function(function, **JIT)
+
+
+class Graph(Run):
+    """A graph of its own with placeholders, and a Session."""
+
+    def _make(self, values, optimizer, options):
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            super(Graph, self)._make(values, optimizer, options)
+        self.session = v1.Session(graph=self.graph)
+        self._initialized = False
+
+    def _fetch(self, make, feed=None, key=None):
+        with self.graph.as_default():
+            if key not in self._calls:
+                self._calls[key] = make()
+            if not self._initialized:
+                self.session.run(v1.global_variables_initializer())
+                self._initialized = True
+        fetches, placeholders = self._calls[key]
+        return self.session.run(fetches, dict(zip(placeholders, feed or [])))
+
+    def weights(self):
+        return self._fetch(lambda: ([variable.read_value() for variable in self.variables], []), key="weights")
+
+    def _run(self, name, call):
+        return self._fetch(lambda: (call(), []), key=name)
+
+    def _run_with(self, method, gradients, weight):
+        kinds = _kinds(gradients)
+        arrays = [np.asarray(each) for each in _flatten_arrays(gradients)]
+        number = None if weight is None else np.asarray(weight)
+
+        def make():
+            placeholders = [v1.placeholder(each.dtype, each.shape) for each in arrays]
+            weight_ = None if number is None else v1.placeholder(number.dtype, number.shape)
+            result = self._bound(method)(_unflatten(kinds, placeholders), weight_)
+            return result, placeholders + ([] if weight_ is None else [weight_])
+
+        shapes = tuple(each.shape for each in arrays)
+        dtype = None if number is None else (number.dtype, number.shape)
+        return self._fetch(make, arrays + ([] if number is None else [number]), (method, kinds, shapes, dtype))
+
+    def gradients(self):
+        layout = []
+
+        def make():
+            layout.append(self.accumulator.gradients())
+            return _flatten_tensors(layout[-1]), []
+
+        flat = self._fetch(make, key=("gradients", len(self._calls)))
+        return _like(layout[-1], flat)
+
+
+# Gradients in and out
+
+
+def _kinds(gradients):
+    return tuple(None if each is None else "slices" if isinstance(each, Slices) else "dense" for each in gradients)
+
+
+def _flatten_arrays(gradients):
+    flat = []
+    for each in gradients:
+        if isinstance(each, Slices):
+            flat.extend([np.asarray(each.values), np.asarray(each.rows, np.int64)])
+        elif each is not None:
+            flat.append(each)
+    return flat
+
+
+def _flatten(gradients):
+    return [tf.convert_to_tensor(each) for each in _flatten_arrays(gradients)]
+
+
+def _unflatten(kinds, flat):
+    tensors = iter(flat)
+    return [None if kind is None else tf.IndexedSlices(next(tensors), next(tensors)) if kind == "slices"
+            else next(tensors) for kind in kinds]
+
+
+def _tensor(gradient):
+    return _unflatten(_kinds([gradient]), _flatten([gradient]))[0]
+
+
+def _flatten_tensors(gradients):
+    flat = []
+    for each in gradients:
+        if isinstance(each, tf.IndexedSlices):
+            flat.extend([each.values, each.indices])
+        elif each is not None:
+            flat.append(each)
+    return flat
+
+
+def _like(layout, flat):
+    arrays = iter(flat)
+    return [None if each is None else Slices(next(arrays), next(arrays)) if isinstance(each, tf.IndexedSlices)
+            else next(arrays) for each in layout]
+
+
+def _array(gradient):
+    return _like([gradient], [each.numpy() for each in _flatten_tensors([gradient])])[0]
