@@ -21,6 +21,12 @@ def _with_values(gradient, function):
     return function(gradient)
 
 
+def with_dense_shapes(gradients, shapes):
+    """The gradients, with slices that know the shape of the whole; tensors made in a branch stay in it."""
+    return [tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(shape.as_list(), tf.int64))
+            if isinstance(gradient, tf.IndexedSlices) else gradient for gradient, shape in zip(gradients, shapes)]
+
+
 def values(gradients):
     """The value tensors of the gradients that there are."""
     return [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
@@ -82,7 +88,7 @@ def cond_list(predicate, true_fn, false_fn):
 
 
 def cond_gradients(predicate, true_fn, false_fn):
-    """tf.cond over functions that return gradients of one and the same layout."""
+    """tf.cond over functions that return gradients of one layout; slices lose their dense_shape."""
     layout = []
 
     def flattened(function):
@@ -109,8 +115,7 @@ def _pack_like(layout, flat):
     packed = []
     for gradient in layout:
         if isinstance(gradient, tf.IndexedSlices):
-            values_, indices = next(tensors), next(tensors)
-            packed.append(tf.IndexedSlices(values_, indices, gradient.dense_shape))
+            packed.append(tf.IndexedSlices(next(tensors), next(tensors)))
         else:
             packed.append(None if gradient is None else next(tensors))
     return packed

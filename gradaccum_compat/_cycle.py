@@ -143,12 +143,18 @@ class Cycle(tf.Module):
         """The positions of the variables that have had a gradient, as far as can be known now."""
         return self._layout.known(self.seen)
 
-    def any_seen(self, indices):
-        return tf.reduce_any(tf.gather(_read(self.seen), indices) > 0)
+    def count_seen(self, indices):
+        """How many of these variables have ever had a gradient on this replica."""
+        return tf.reduce_sum(tf.cast(tf.gather(_read(self.seen), indices) > 0, tf.int32))
 
-    def sums_of(self, indices):
-        """This replica's sums, in the layout that the optimizer gets: None for a variable that is not among the indices."""
-        return [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+    def weight(self):
+        """This replica's total weight."""
+        return _read(self.total_weight)
+
+    def sums_of(self, known, latecomers=()):
+        """This replica's sums, as the optimizer gets them; None for a variable that is in neither list."""
+        return [self._sum_of(index) if index in known else self._sum_of_latecomer(index) if index in latecomers
+                else None for index in range(len(self.sums))]
 
     def _sum_of(self, index):
         if self._layout.kinds[index] != SPARSE:
@@ -157,16 +163,18 @@ class Cycle(tf.Module):
         height = tf.constant(self._layout.heights[index], tf.int64)
         return self._slices(index, tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index)))
 
-    def all_rows_if_seen(self, index):
-        """The sum as IndexedSlices: of all rows if the variable has ever had a gradient, of none otherwise."""
+    def _sum_of_latecomer(self, index):
+        """The sum as IndexedSlices: of all rows if the variable has ever had a gradient, of none otherwise.
+
+        No rows are no gradient to an optimizer: the nearest that a graph can decide on the device.
+        """
         if not self._layout.heights[index]:
             return self._sum_of(index)
         seen = tf.cast(_read(self.seen)[index] > 0, tf.int64)
         return self._slices(index, tf.range(seen * self._layout.heights[index]))
 
     def _slices(self, index, rows):
-        values = tf.gather(BACKEND.local(self.sums[index]), rows)
-        return tf.IndexedSlices(values, rows, tf.constant(self._layout.shapes[index], tf.int64))
+        return tf.IndexedSlices(tf.gather(BACKEND.local(self.sums[index]), rows), rows)
 
     # Ending a cycle
 

@@ -42,6 +42,26 @@ class Home(object):
             return BACKEND.merge(function, args)
         return self._in_scope(lambda: function(*args))
 
+    @property
+    def replicas(self):
+        return self.strategy.num_replicas_in_sync
+
+    def one_of(self, value):
+        """The value of one replica, where all replicas have the same."""
+        return self.strategy.experimental_local_results(value)[0]
+
+    def sum_over_replicas(self, value):
+        """The sum of a scalar over all replicas."""
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+
+    def sum_gradients(self, gradients, variables):
+        """The gradients' sums over all replicas, in one reduction, where their variables are."""
+        if not tf.distribute.has_strategy():
+            return gradients
+        pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
+        reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs))
+        return [None if gradient is None else next(reduced) for gradient in gradients]
+
     def _inside_replica(self):
         return tf.distribute.get_replica_context() is not None and tf.distribute.get_strategy() is self.strategy
 

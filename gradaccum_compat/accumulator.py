@@ -165,7 +165,7 @@ class Accumulator(tf.Module):
     def _accumulate(self, gradients, weight):
         with after(self._check_values(gradients, weight)):
             weight = _sound_or_nan(weight)
-            gradients = _algebra.cast(_with_shapes(gradients, self._target.variables), self._cycle.dtypes)
+            gradients = _algebra.cast(_with_shapes(gradients, self._target.shapes), self._cycle.dtypes)
             if self._options.loss_reduction in ("mean", "global_mean"):
                 gradients = _algebra.scale(gradients, weight)
             kept = None
@@ -190,14 +190,14 @@ class Accumulator(tf.Module):
     # Ending a cycle: everything from here on is called once for all replicas
 
     def _apply_at_boundary(self, count):
-        return tf.cond(count >= self._options.steps, self._apply, lambda: tf.constant(False))
+        return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
         total = self._total()
         moved, finite = _algebra.cond_list(
             total > 0, lambda: self._update(total), lambda: [tf.constant(False), tf.constant(True)])
         with tf.control_dependencies([moved]):
-            ended = self._home.on_replicas(self._cycle.end)
+            ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
         with tf.control_dependencies([ended]):
             raised = [] if self._options.nonfinite != "raise" else [
                 _checks.on_device(finite, _checks.nonfinite_error())]
@@ -206,33 +206,36 @@ class Accumulator(tf.Module):
 
     def _total(self):
         """The cycle's weight over all replicas: what decides, and what is divided by."""
-        return self._home.on_replicas(lambda: tf.identity(BACKEND.local(self._cycle.total_weight)))
+        return self._home.sum_over_replicas(self._home.on_replicas(self._cycle.weight))
 
     def _update(self, total):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
         known = self._cycle.known()
         unknown = [index for index in range(len(self._target.variables)) if index not in known]
         if not unknown or tf.executing_eagerly():
-            return self._move(self._cycle.sums_of(known), total)
+            return self._move(total, known)
         # A graph that was built before one of the variables had its first gradient may find one here.
-        return _algebra.cond_list(
-            self._cycle.any_seen(unknown),
-            lambda: self._move(self._sums_with_latecomers(known, unknown), total),
-            lambda: self._move(self._cycle.sums_of(known), total))
+        late = self._home.sum_over_replicas(self._home.on_replicas(self._cycle.count_seen, unknown)) > 0
+        return _algebra.cond_list(late, lambda: self._move(total, known, unknown), lambda: self._move(total, known))
 
-    def _sums_with_latecomers(self, known, unknown):
-        return [self._cycle.all_rows_if_seen(index) if index in unknown else gradient
-                for index, gradient in enumerate(self._cycle.sums_of(known))]
-
-    def _move(self, sums, total):
-        gradients = self._big_batch(sums, total)
-        finite = _algebra.all_finite(gradients) if self._options.nonfinite == "raise" else tf.constant(True)
+    def _move(self, total, known, latecomers=()):
+        gradients = self._big_batch(total, known, latecomers)
+        hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         if self._options.nonfinite != "raise":
-            return [self._hand_over(gradients), finite]
-        return [tf.cond(finite, lambda: self._hand_over(gradients), lambda: tf.constant(False)), finite]
+            return [hand_over(), tf.constant(True)]
+        finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
+        return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _big_batch(self, sums, total):
-        """The one place that divides: reduced sums to the big batch's gradients."""
+    def _big_batch(self, total, known, latecomers=()):
+        """Reduces the sums, once, and makes the gradients that each replica hands over."""
+        sums = self._home.on_replicas(self._cycle.sums_of, known, latecomers)
+        return self._home.on_replicas(
+            self._normalised, self._home.sum_gradients(sums, self._target.variables), total)
+
+    def _normalised(self, sums, total):
+        """The one place that divides: sums over all replicas to the big batch's gradients."""
+        if self._options.loss_reduction == "global_mean":
+            total = total / self._home.replicas
         if self._options.loss_reduction != "none":
             sums = _algebra.divide(sums, total)
         if self._options.clip_norm is not None:
@@ -241,8 +244,8 @@ class Accumulator(tf.Module):
 
     def _hand_over(self, gradients):
         """Calls the optimizer, with the variables that have a gradient."""
-        pairs = [(gradient, variable) for gradient, variable in zip(gradients, self._target.variables)
-                 if gradient is not None]
+        gradients = _algebra.with_dense_shapes(gradients, self._target.shapes)
+        pairs = [pair for pair in zip(gradients, self._target.variables) if pair[0] is not None]
         if not pairs:
             return tf.constant(False)
         with after([self._target.optimizer.apply_gradients(pairs)]):
@@ -250,10 +253,11 @@ class Accumulator(tf.Module):
 
     def _gradients_so_far(self):
         total, known = self._total(), self._cycle.known()
-        gradients = lambda: self._big_batch(self._cycle.sums_of(known), total)
         if not known:
-            return gradients()
-        return _algebra.cond_gradients(total > 0, gradients, lambda: _algebra.emptied(gradients()))
+            return [None] * len(self._target.variables)
+        so_far = lambda: self._big_batch(total, known)
+        gradients = _algebra.cond_gradients(total > 0, so_far, lambda: _algebra.emptied(so_far()))
+        return _algebra.with_dense_shapes(gradients, self._target.shapes)
 
 
 class _Options(object):
@@ -277,6 +281,10 @@ class _Target(object):
         return self.variables
 
     @property
+    def shapes(self):
+        return [tf.TensorShape(each.shape) for each in self.variables]
+
+    @property
     def dtypes(self):
         return [tf.as_dtype(_checks.raw_variable(each).dtype).base_dtype for each in self.variables]
 
@@ -288,11 +296,10 @@ def _sound_or_nan(weight):
     return tf.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
 
 
-def _with_shapes(gradients, variables):
+def _with_shapes(gradients, shapes):
     """Has the device check shapes that are not known when the graph is built: assigning would change the sum's."""
     shaped = []
-    for gradient, variable in zip(gradients, variables):
-        shape = tf.TensorShape(variable.shape)
+    for gradient, shape in zip(gradients, shapes):
         if isinstance(gradient, tf.IndexedSlices):
             shape = tf.TensorShape([None]).concatenate(shape[1:])
         shaped.extend(_algebra.each_value(lambda value, shape=shape: tf.ensure_shape(value, shape), [gradient]))

@@ -7,6 +7,7 @@ Each mode takes the same calls with NumPy arrays and returns NumPy values: `Eage
 
 from __future__ import absolute_import, division, print_function
 
+import functools
 import inspect
 
 import numpy as np
@@ -31,16 +32,16 @@ class Run(object):
     Args:
         values: initial values, arrays.
         optimizer: a function that makes the optimizer.
+        variable: a class of variables to use instead of resource variables.
         **options: the Accumulator's.
     """
 
-    def __init__(self, values, optimizer=sgd, **options):
+    def __init__(self, values, optimizer=sgd, variable=None, **options):
         self._calls = {}
-        self._make(values, optimizer, options)
+        self._make(values, optimizer, variable or functools.partial(v1.Variable, use_resource=True), options)
 
-    def _make(self, values, optimizer, options):
-        self.variables = [v1.Variable(value, use_resource=True, name="v%d" % index)
-                          for index, value in enumerate(values)]
+    def _make(self, values, optimizer, variable, options):
+        self.variables = [variable(value, name="v%d" % index) for index, value in enumerate(values)]
         self.optimizer = optimizer()
         self.accumulator = ga.Accumulator(self.optimizer, self.variables, **options)
 
@@ -151,10 +152,10 @@ class Compiled(Function):
 class Graph(Run):
     """A graph of its own with placeholders, and a Session."""
 
-    def _make(self, values, optimizer, options):
+    def _make(self, values, optimizer, variable, options):
         self.graph = tf.Graph()
         with self.graph.as_default():
-            super(Graph, self)._make(values, optimizer, options)
+            super(Graph, self)._make(values, optimizer, variable, options)
         self.session = v1.Session(graph=self.graph)
         self._initialized = False
 
