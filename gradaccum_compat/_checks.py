@@ -149,6 +149,9 @@ def _refuse_twins(raw):
 
 # Gradients
 
+#: Tensors to tf.is_tensor, but of no use to an optimizer.
+_NO_GRADIENTS = tuple(each for each in (tf.SparseTensor, getattr(tf, "RaggedTensor", None)) if each)
+
 
 def gradients(value, variables):
     """Returns the gradients as a list of tensors, IndexedSlices and Nones that fit the variables."""
@@ -169,8 +172,10 @@ def _gradient(value, variable, position):
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiuc":
         value = tf.convert_to_tensor(value)
     if isinstance(value, tf.IndexedSlices):
+        # Its parts need not be tensors yet.
+        value = tf.IndexedSlices(tf.convert_to_tensor(value.values), tf.convert_to_tensor(value.indices))
         _check_slices(value, variable, position)
-    elif not tf.is_tensor(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+    elif not tf.is_tensor(value) or isinstance(value, _NO_GRADIENTS):
         hint = " A (gradient, variable) pair is for apply_gradients." if isinstance(value, tuple) else ""
         raise errors.GradientTypeError(
             "A gradient is a tensor, a tf.IndexedSlices or None.",
@@ -235,6 +240,12 @@ def weight_is_sound(value):
 
 def weight_error(received="a tensor with another value"):
     return errors.WeightError(_WEIGHT_RULE, received, _WEIGHT_REMEDY)
+
+
+def rows_are_inside(slices, variable):
+    """A scalar bool tensor: whether all rows of an IndexedSlices are rows of its variable."""
+    height = tf.constant(variable.shape[0], slices.indices.dtype)
+    return tf.reduce_all(tf.logical_and(slices.indices >= 0, slices.indices < height))
 
 
 def rows_error(variable):

@@ -15,9 +15,14 @@ from gradaccum_compat._rows import TouchedRows
 from gradaccum_compat.backends import BACKEND
 
 SUM = tf.VariableAggregation.SUM
+MEAN = tf.VariableAggregation.MEAN
 SAME = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 DENSE, SPARSE = "dense", "sparse"
+
+#: What `seen` holds for a kind, so that the mean over up to 999 replicas still tells which it was: a
+#: checkpoint holds the mean, and gives it to every replica that restores it.
+SEEN = {DENSE: 1000.0, SPARSE: 1.0, None: 0.0}
 
 
 class Cycle(tf.Module):
@@ -29,7 +34,7 @@ class Cycle(tf.Module):
         total_weight: their weight on this replica.
         update_count: updates of the optimizer so far.
         skipped_count: micro-batches that were dropped so far.
-        seen: for each variable, whether it has ever had a gradient (above 0).
+        seen: for each variable, whether it has ever had a gradient (above 0), and a dense one first (above 1).
         dense: for each variable, whether its sum holds more than its touched rows (above 0).
         rows: the rows that sparse gradients have touched.
     """
@@ -43,13 +48,15 @@ class Cycle(tf.Module):
         self.total_weight = self._state([], self._layout.weight_dtype, "total_weight")
         self.update_count = self._state([], tf.int64, "update_count", SAME)
         self.skipped_count = self._state([], tf.int64, "skipped_count")
-        self.seen = self._state([len(variables)], tf.float32, "seen")
-        self.dense = self._state([len(variables)], tf.float32, "dense")
-        self.rows = TouchedRows(
-            self._layout.heights, lambda shape, label: self._state(shape, tf.float32, label))
+        self.seen = self._flags([len(variables)], "seen")
+        self.dense = self._flags([len(variables)], "dense")
+        self.rows = TouchedRows(self._layout.heights, self._flags)
 
     def _state(self, shape, dtype, label, aggregation=SUM):
         return BACKEND.state_variable(shape, dtype, "{}/{}".format(self.name, label), aggregation)
+
+    def _flags(self, shape, label):
+        return self._state(shape, tf.float32, label, MEAN)
 
     @property
     def dtypes(self):
@@ -102,11 +109,10 @@ class Cycle(tf.Module):
 
     def _flag(self, first, gradients, seen, dense):
         """Notes which variables had a gradient, and whose sums now hold more than touched rows."""
-        has = [gradient is not None for gradient in gradients]
-        whole = [has[index] and (_is_dense(gradient) or self._layout.kinds[index] == DENSE)
-                 for index, gradient in enumerate(gradients)]
+        kinds = [None if gradient is None else kind for gradient, kind in zip(gradients, self._layout.kinds)]
+        whole = [_is_dense(gradient) or kind == DENSE for gradient, kind in zip(gradients, kinds)]
         kept = dense * (1 - tf.cast(first, tf.float32))
-        return [BACKEND.write(self.seen, tf.maximum(seen, np.array(has, np.float32))),
+        return [BACKEND.write(self.seen, tf.maximum(seen, np.array([SEEN[kind] for kind in kinds], np.float32))),
                 BACKEND.write(self.dense, tf.maximum(kept, np.array(whole, np.float32)))]
 
     # Cleaning up after the last cycle. Conditionals stand side by side here, not in one another: TF 1.14
@@ -151,29 +157,21 @@ class Cycle(tf.Module):
         """This replica's total weight."""
         return _read(self.total_weight)
 
-    def sums_of(self, known, latecomers=()):
-        """This replica's sums, as the optimizer gets them; None for a variable that is in neither list."""
-        return [self._sum_of(index) if index in known else self._sum_of_latecomer(index) if index in latecomers
-                else None for index in range(len(self.sums))]
+    def sums_of(self, indices):
+        """This replica's sums, as the optimizer gets them; None for a variable that is not among the indices."""
+        return [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
 
     def _sum_of(self, index):
-        if self._layout.kinds[index] != SPARSE:
-            return _read(self.sums[index])
-        dense = _read(self.dense)[index] > 0
-        height = tf.constant(self._layout.heights[index], tf.int64)
-        return self._slices(index, tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index)))
+        """The sum: whole if the variable's gradients are dense, its touched rows otherwise.
 
-    def _sum_of_latecomer(self, index):
-        """The sum as IndexedSlices: of all rows if the variable has ever had a gradient, of none otherwise.
-
-        No rows are no gradient to an optimizer: the nearest that a graph can decide on the device.
+        A graph that is older than the variable's first gradient cannot know which, and takes rows: all rows
+        of what is dense, and none where nothing ever came in, which is as near to no gradient as a device gets.
         """
-        if not self._layout.heights[index]:
-            return self._sum_of(index)
-        seen = tf.cast(_read(self.seen)[index] > 0, tf.int64)
-        return self._slices(index, tf.range(seen * self._layout.heights[index]))
-
-    def _slices(self, index, rows):
+        if self._layout.kinds[index] == DENSE or not self._layout.heights[index]:
+            return _read(self.sums[index])
+        dense = tf.logical_or(_read(self.dense)[index] > 0, _read(self.seen)[index] > SEEN[SPARSE])
+        height = tf.constant(self._layout.heights[index], tf.int64)
+        rows = tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index))
         return tf.IndexedSlices(tf.gather(BACKEND.local(self.sums[index]), rows), rows)
 
     # Ending a cycle
@@ -208,12 +206,12 @@ class _Layout(object):
                 self.kinds[index] = DENSE if _is_dense(gradient) else SPARSE
 
     def known(self, seen):
-        """Positions whose kind is known, and those that a restored checkpoint says were seen."""
+        """Positions of the variables with a gradient, those included that a restored checkpoint tells of."""
         if None in self.kinds and BACKEND.outermost_graph() is None:
-            restored = BACKEND.at_top_level(lambda: seen.numpy() > 0)
-        else:
-            restored = [False] * len(self.kinds)
-        return [index for index, kind in enumerate(self.kinds) if kind or restored[index]]
+            restored = BACKEND.at_top_level(seen.numpy)
+            self.kinds = [kind or (None if not mark else DENSE if mark > SEEN[SPARSE] else SPARSE)
+                          for kind, mark in zip(self.kinds, restored)]
+        return [index for index, kind in enumerate(self.kinds) if kind]
 
 
 def _is_dense(gradient):

@@ -5,7 +5,7 @@ finding the touched rows reads the blocks' flags and the flags of the touched bl
 costs what was touched and not what the table holds. (One flag a row alone costs a pass over all:
 4 ms at 4 million rows, as much as the cycle itself.)
 
-The flags are floats, so that a checkpoint can add them up over replicas and share them out again.
+The flags are floats: a checkpoint holds their mean over the replicas, which is above zero if any is.
 """
 
 from __future__ import absolute_import, division, print_function

@@ -8,9 +8,10 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import _algebra, _checks, optimizers
-from gradaccum_compat._cycle import Cycle, after, done
+from gradaccum_compat import _algebra, _checks, _micro_batch, optimizers
+from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
+from gradaccum_compat._target import Options, Target
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 
@@ -46,14 +47,14 @@ class Accumulator(tf.Module):
     def __init__(self, optimizer, variables, steps=None, loss_reduction="mean", dtype="float32",
                  clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator"):
         super(Accumulator, self).__init__(name=name)
-        self._options = _Options(
+        self._options = Options(
             steps=_checks.steps(steps),
             loss_reduction=_checks.option("loss_reduction", loss_reduction, _checks.LOSS_REDUCTIONS),
             dtype=_checks.sum_dtype(dtype),
             clip_norm=_checks.clip_norm(clip_norm),
             nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
             reducer=_checks.reducer(reducer))
-        self._target = _Target(_checks.optimizer(optimizer), variables)
+        self._target = Target(_checks.optimizer(optimizer), variables)
         self._home = Home()
         self._cycle = None
         if not callable(variables):
@@ -72,7 +73,9 @@ class Accumulator(tf.Module):
         Returns:
             The cycle's micro-batch count, a scalar int64 tensor.
         """
-        gradients, weight = self._admit(gradients, weight)
+        self._ready()
+        gradients = _checks.gradients(gradients, self._target.variables)
+        weight = _checks.weight(1.0 if self._options.loss_reduction == "none" else weight)
         return self._home.on_replicas(self._accumulate, gradients, weight)
 
     @no_autograph
@@ -155,37 +158,11 @@ class Accumulator(tf.Module):
 
         BACKEND.at_top_level(make)
 
-    # Adding a micro-batch
-
-    def _admit(self, gradients, weight):
-        self._ready()
-        gradients = _checks.gradients(gradients, self._target.variables)
-        return gradients, _checks.weight(1.0 if self._options.loss_reduction == "none" else weight)
-
     def _accumulate(self, gradients, weight):
-        with after(self._check_values(gradients, weight)):
-            weight = _sound_or_nan(weight)
-            gradients = _algebra.cast(_with_shapes(gradients, self._target.shapes), self._cycle.dtypes)
-            if self._options.loss_reduction in ("mean", "global_mean"):
-                gradients = _algebra.scale(gradients, weight)
-            kept = None
-            if self._options.nonfinite == "skip":
-                kept = _algebra.all_finite(gradients)
-                gradients = _algebra.nothing_if(tf.logical_not(kept), gradients)
-                weight = tf.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
-            return self._cycle.add(gradients, weight, kept)
-
-    def _check_values(self, gradients, weight):
-        """What only the device knows: the value of a weight tensor, the rows of slices."""
-        checks = []
-        if tf.is_tensor(weight):
-            checks.append(_checks.on_device(_checks.weight_is_sound(weight), _checks.weight_error()))
-        for gradient, variable in zip(gradients, self._target.variables):
-            if isinstance(gradient, tf.IndexedSlices):
-                height = tf.constant(variable.shape[0], gradient.indices.dtype)
-                inside = tf.logical_and(gradient.indices >= 0, gradient.indices < height)
-                checks.append(_checks.on_device(tf.reduce_all(inside), _checks.rows_error(variable)))
-        return checks
+        """Adds a micro-batch on one replica."""
+        with after(_micro_batch.device_checks(gradients, weight, self._target.variables)):
+            return self._cycle.add(*_micro_batch.prepare(
+                gradients, weight, self._target.shapes, self._cycle.dtypes, self._options))
 
     # Ending a cycle: everything from here on is called once for all replicas
 
@@ -216,19 +193,20 @@ class Accumulator(tf.Module):
             return self._move(total, known)
         # A graph that was built before one of the variables had its first gradient may find one here.
         late = self._home.sum_over_replicas(self._home.on_replicas(self._cycle.count_seen, unknown)) > 0
-        return _algebra.cond_list(late, lambda: self._move(total, known, unknown), lambda: self._move(total, known))
+        return _algebra.cond_list(
+            late, lambda: self._move(total, known + unknown), lambda: self._move(total, known))
 
-    def _move(self, total, known, latecomers=()):
-        gradients = self._big_batch(total, known, latecomers)
+    def _move(self, total, indices):
+        gradients = self._big_batch(total, indices)
         hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         if self._options.nonfinite != "raise":
             return [hand_over(), tf.constant(True)]
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _big_batch(self, total, known, latecomers=()):
-        """Reduces the sums, once, and makes the gradients that each replica hands over."""
-        sums = self._home.on_replicas(self._cycle.sums_of, known, latecomers)
+    def _big_batch(self, total, indices):
+        """Reduces these variables' sums, once, and makes the gradients that each replica hands over."""
+        sums = self._home.on_replicas(self._cycle.sums_of, indices)
         return self._home.on_replicas(
             self._normalised, self._home.sum_gradients(sums, self._target.variables), total)
 
@@ -258,49 +236,3 @@ class Accumulator(tf.Module):
         so_far = lambda: self._big_batch(total, known)
         gradients = _algebra.cond_gradients(total > 0, so_far, lambda: _algebra.emptied(so_far()))
         return _algebra.with_dense_shapes(gradients, self._target.shapes)
-
-
-class _Options(object):
-    """The constructor's options, checked."""
-
-    def __init__(self, **options):
-        self.__dict__.update(options)
-
-
-class _Target(object):
-    """What is updated: the optimizer and the variables. Not trackable: a checkpoint has them already."""
-
-    def __init__(self, optimizer, variables):
-        self.optimizer = optimizer
-        self._given = variables
-        self.variables = None if callable(variables) else _checks.variables(variables)
-
-    def ask(self):
-        if self.variables is None:
-            self.variables = _checks.variables(self._given())
-        return self.variables
-
-    @property
-    def shapes(self):
-        return [tf.TensorShape(each.shape) for each in self.variables]
-
-    @property
-    def dtypes(self):
-        return [tf.as_dtype(_checks.raw_variable(each).dtype).base_dtype for each in self.variables]
-
-
-def _sound_or_nan(weight):
-    """XLA drops assertions: there an unsound weight makes the update NaN, instead of silently wrong."""
-    if not tf.is_tensor(weight):
-        return weight
-    return tf.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
-
-
-def _with_shapes(gradients, shapes):
-    """Has the device check shapes that are not known when the graph is built: assigning would change the sum's."""
-    shaped = []
-    for gradient, shape in zip(gradients, shapes):
-        if isinstance(gradient, tf.IndexedSlices):
-            shape = tf.TensorShape([None]).concatenate(shape[1:])
-        shaped.extend(_algebra.each_value(lambda value, shape=shape: tf.ensure_shape(value, shape), [gradient]))
-    return shaped

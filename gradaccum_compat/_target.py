@@ -1,0 +1,39 @@
+"""What an accumulator was made for and how: the optimizer, the variables, the options.
+
+None of it is trackable by tf.train.Checkpoint: the model and the optimizer are saved by themselves.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import tensorflow as tf
+
+from gradaccum_compat import _checks
+
+
+class Options(object):
+    """The constructor's options, checked."""
+
+    def __init__(self, **options):
+        self.__dict__.update(options)
+
+
+class Target(object):
+    """What is updated. The variables may be a callable, which is asked when they are needed first."""
+
+    def __init__(self, optimizer, variables):
+        self.optimizer = optimizer
+        self._given = variables
+        self.variables = None if callable(variables) else _checks.variables(variables)
+
+    def ask(self):
+        if self.variables is None:
+            self.variables = _checks.variables(self._given())
+        return self.variables
+
+    @property
+    def shapes(self):
+        return [tf.TensorShape(each.shape) for each in self.variables]
+
+    @property
+    def dtypes(self):
+        return [tf.as_dtype(_checks.raw_variable(each).dtype).base_dtype for each in self.variables]
