@@ -23,7 +23,7 @@ def _with_values(gradient, function):
 
 def with_dense_shapes(gradients, shapes):
     """The gradients, with slices that know the shape of the whole; tensors made in a branch stay in it."""
-    return [tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(shape.as_list(), tf.int64))
+    return [tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(shape, tf.int64))
             if isinstance(gradient, tf.IndexedSlices) else gradient for gradient, shape in zip(gradients, shapes)]
 
 
@@ -85,6 +85,18 @@ def cond_list(predicate, true_fn, false_fn):
     """tf.cond over functions that return lists; TF 1's unpacks a list of one."""
     chosen = tf.cond(predicate, true_fn, false_fn)
     return list(chosen) if isinstance(chosen, (list, tuple)) else [chosen]
+
+
+def unique_rows(gradients):
+    """Slices whose rows each come once, in ascending order: a sum over replicas has the rows of each of them."""
+    return [_unique(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+
+
+def _unique(slices):
+    order = tf.argsort(slices.indices, stable=True)
+    rows, positions = tf.unique(tf.gather(slices.indices, order))
+    values_ = tf.math.unsorted_segment_sum(tf.gather(slices.values, order), positions, tf.size(rows))
+    return tf.IndexedSlices(values_, rows, slices.dense_shape)
 
 
 def cond_gradients(predicate, true_fn, false_fn):

@@ -89,6 +89,15 @@ def has_steps(value):
             "Make it with Accumulator(..., steps=4), or call accumulate() and apply().")
 
 
+def skip_is_exact(options, replicas):
+    """Dropping one replica's share of a global mean would need every replica to drop its own, in every micro-batch."""
+    if options.nonfinite == "skip" and options.loss_reduction == "global_mean" and replicas > 1:
+        raise errors.OptionError(
+            'nonfinite="skip" drops a micro-batch on every replica alike or not at all.',
+            'loss_reduction="global_mean" on {} replicas, where a share has no weight of its own'.format(replicas),
+            'Hand in each replica\'s mean with loss_reduction="mean" and its examples as weight, or use nonfinite="raise".')
+
+
 # Optimizer and variables
 
 
@@ -111,7 +120,7 @@ def variables(value):
     remedy = "Pass a non-empty list or tuple of trainable variables, such as model.trainable_variables, or a callable that returns one."
     if not isinstance(value, (list, tuple)) or not value:
         raise errors.VariablesError(
-            "variables must be a non-empty list or tuple of variables.", _describe(value),
+            "variables must be a non-empty list or tuple of variables.", describe(value),
             remedy + " A model that is built on first call has none before: pass `lambda: model.trainable_variables`.")
     raw = [raw_variable(each) for each in value]
     for position, each in enumerate(raw):
@@ -119,7 +128,7 @@ def variables(value):
         if reason:
             raise errors.VariablesError(
                 "Each variable must be a trainable floating-point variable.",
-                "{} at position {}: {}".format(_describe(value[position]), position, reason), remedy)
+                "{} at position {}: {}".format(describe(value[position]), position, reason), remedy)
     _refuse_twins(raw)
     return tuple(value)
 
@@ -144,7 +153,7 @@ def _refuse_twins(raw):
         if first != position:
             raise errors.VariablesError(
                 "A variable may be given once: twice, its gradient would be applied twice.",
-                "{} at positions {} and {}".format(_describe(each), first, position), "Remove one of the two.")
+                "{} at positions {} and {}".format(describe(each), first, position), "Remove one of the two.")
 
 
 # Gradients
@@ -157,7 +166,7 @@ def gradients(value, variables):
     """Returns the gradients as a list of tensors, IndexedSlices and Nones that fit the variables."""
     if not isinstance(value, (list, tuple)):
         raise errors.GradientTypeError(
-            "Gradients come as a list or tuple, one for each variable.", _describe(value), _GRADIENT_REMEDY)
+            "Gradients come as a list or tuple, one for each variable.", describe(value), _GRADIENT_REMEDY)
     if len(value) != len(variables):
         raise errors.GradientsError(
             "There is one gradient for each variable, None where a variable has none.",
@@ -179,12 +188,12 @@ def _gradient(value, variable, position):
         hint = " A (gradient, variable) pair is for apply_gradients." if isinstance(value, tuple) else ""
         raise errors.GradientTypeError(
             "A gradient is a tensor, a tf.IndexedSlices or None.",
-            "{} at position {}".format(_describe(value), position), _GRADIENT_REMEDY + hint)
+            "{} at position {}".format(describe(value), position), _GRADIENT_REMEDY + hint)
     else:
         _check_shape(value.shape, variable.shape, value, variable, position)
     if not tf.as_dtype(value.dtype).base_dtype.is_floating:
         raise errors.GradientTypeError(
-            "A gradient is of a floating-point type.", "{} at position {}".format(_describe(value), position),
+            "A gradient is of a floating-point type.", "{} at position {}".format(describe(value), position),
             "Cast what the loss is computed from to a float; an integer or complex loss has no such gradient.")
     return value
 
@@ -193,7 +202,7 @@ def _check_slices(value, variable, position):
     if variable.shape.ndims == 0:
         raise errors.GradientsError(
             "A scalar variable has no rows.", "{} for {} at position {}".format(
-                _describe(value), _describe(variable), position), "Hand in a tensor for it.")
+                describe(value), describe(variable), position), "Hand in a tensor for it.")
     _check_shape(value.values.shape[1:], variable.shape[1:], value, variable, position)
     _check_shape(value.values.shape[:1], value.indices.shape, value, variable, position)
     if value.indices.dtype not in (tf.int32, tf.int64):
@@ -206,7 +215,7 @@ def _check_shape(shape, expected, value, variable, position):
     if not shape.is_compatible_with(expected):
         raise errors.GradientsError(
             "A gradient has its variable's shape.", "{} for {} at position {}".format(
-                _describe(value), _describe(variable), position), _GRADIENT_REMEDY)
+                describe(value), describe(variable), position), _GRADIENT_REMEDY)
 
 
 # Weight
@@ -224,11 +233,11 @@ def weight(value):
             raise weight_error(repr(value))
         return float(value)
     if not (tf.is_tensor(value) or hasattr(value, "assign_add")) or isinstance(value, tf.IndexedSlices):
-        raise weight_error(_describe(value))
+        raise weight_error(describe(value))
     value = tf.convert_to_tensor(value)
     numeric = value.dtype.is_floating or value.dtype.is_integer
     if not numeric or not value.shape.is_compatible_with([]):
-        raise weight_error(_describe(value))
+        raise weight_error(describe(value))
     return tf.cast(value, tf.float64)
 
 
@@ -251,7 +260,7 @@ def rows_are_inside(slices, variable):
 def rows_error(variable):
     return errors.GradientsError(
         "The rows of an IndexedSlices are rows of its variable.",
-        "an index outside of {}".format(_describe(variable)), "Check the ids that the embedding is looked up with.")
+        "an index outside of {}".format(describe(variable)), "Check the ids that the embedding is looked up with.")
 
 
 def nonfinite_error():
@@ -260,7 +269,7 @@ def nonfinite_error():
         "The weights were not moved and the cycle is dropped. Look for the cause in the loss, or use nonfinite=\"skip\".")
 
 
-def _describe(value):
+def describe(value):
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if dtype is None:
         return "{} {!r:.80}".format(type(value).__name__, value)

@@ -149,17 +149,15 @@ class Cycle(tf.Module):
         """The positions of the variables that have had a gradient, as far as can be known now."""
         return self._layout.known(self.seen)
 
-    def count_seen(self, indices):
-        """How many of these variables have ever had a gradient on this replica."""
-        return tf.reduce_sum(tf.cast(tf.gather(_read(self.seen), indices) > 0, tf.int32))
-
-    def weight(self):
-        """This replica's total weight."""
-        return _read(self.total_weight)
+    def weight_and_seen(self, indices):
+        """This replica's total weight, followed by what it has seen of these variables."""
+        total = _read(self.total_weight)
+        return tf.concat([[total], tf.cast(tf.gather(_read(self.seen), np.array(indices, int)), total.dtype)], 0)
 
     def sums_of(self, indices):
         """This replica's sums, as the optimizer gets them; None for a variable that is not among the indices."""
-        return [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+        sums = [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+        return _algebra.with_dense_shapes(sums, self._layout.shapes)
 
     def _sum_of(self, index):
         """The sum: whole if the variable's gradients are dense, its touched rows otherwise.
@@ -208,7 +206,8 @@ class _Layout(object):
     def known(self, seen):
         """Positions of the variables with a gradient, those included that a restored checkpoint tells of."""
         if None in self.kinds and BACKEND.outermost_graph() is None:
-            restored = BACKEND.at_top_level(seen.numpy)
+            components = tf.distribute.get_strategy().experimental_local_results(seen)
+            restored = BACKEND.at_top_level(lambda: np.max([each.numpy() for each in components], 0))
             self.kinds = [kind or (None if not mark else DENSE if mark > SEEN[SPARSE] else SPARSE)
                           for kind, mark in zip(self.kinds, restored)]
         return [index for index, kind in enumerate(self.kinds) if kind]

@@ -1,27 +1,46 @@
-"""Home: the strategy and the graph that an accumulator was made in, and the ways between its replicas."""
+"""Home: the strategy and the graph that an accumulator was made in, and the ways between its replicas.
+
+A call may come from inside a replica, from outside of them in the strategy's scope, or from outside of
+both. Here, and only here, is decided which it is.
+"""
 
 from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import errors
+from gradaccum_compat import _checks, errors
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 
+#: Strategies whose replicas move in step and whose reductions are exact; by the names of their classes,
+#: since they moved between modules and got V1 twins.
+_SERVED = ("MirroredStrategy", "OneDeviceStrategy", "CentralStorageStrategy", "MultiWorkerMirroredStrategy",
+           "CollectiveAllReduceStrategy", "TPUStrategy", "_DefaultDistributionStrategy")
+
 
 class Home(object):
-    """Calls functions inside the replicas or across them, wherever the caller stands."""
+    """Calls functions inside the replicas or across them, wherever the caller stands.
 
-    def __init__(self):
-        self.strategy = tf.distribute.get_strategy()
+    Args:
+        variables: the variables, or None if they are not known yet.
+    """
+
+    def __init__(self, variables=None):
         self._graph = BACKEND.outermost_graph()
+        self.strategy = _strategy_of(variables) or tf.distribute.get_strategy()
+        _refuse_unknown(self.strategy)
+        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context() and self._graph is None:
+            raise errors.ContextError(
+                "An accumulator is made once, for all replicas.", "one made inside strategy.run, once in each replica",
+                "Make it inside `with strategy.scope():`, before the training step.")
 
     def check(self):
         """Raises ContextError where a call could only give wrong numbers or an obscure error."""
-        if BACKEND.outermost_graph() is not self._graph:
+        graph = BACKEND.outermost_graph()
+        if graph is not self._graph:
             raise errors.ContextError(
                 "An accumulator is used in the graph that it was made in.",
-                "one made in {}, used in {}".format(_place(self._graph), _place(BACKEND.outermost_graph())),
+                "one made in {}, used in {}".format(_place(self._graph), _place(graph)),
                 "Make it inside the same `with graph.as_default():` block, after enabling eager execution or not at all.")
         current = tf.distribute.get_strategy()
         if tf.distribute.has_strategy() and current is not self.strategy:
@@ -30,46 +49,104 @@ class Home(object):
                 "one made under {}, used under {}".format(type(self.strategy).__name__, type(current).__name__),
                 "Make it inside `with strategy.scope():` of the strategy that runs the training step.")
 
-    def on_replicas(self, function, *args):
-        """Calls function on each replica: directly where the caller is inside one."""
-        if self._inside_replica():
-            return function(*args)
-        return self._in_scope(lambda: BACKEND.run(self.strategy, no_autograph(function), args))
+    def settle(self, variables, options):
+        """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
+        self.strategy = _strategy_of(variables) or self.strategy
+        _checks.skip_is_exact(options, self.replicas)
+        for variable in variables:
+            if self.strategy.num_replicas_in_sync > 1 and _strategy_of([variable]) is not self.strategy:
+                raise errors.VariablesError(
+                    "The variables are made under the strategy that the accumulator is made in.",
+                    "{} under {}".format(_checks.describe(variable), type(self.strategy).__name__),
+                    "Make the model, the optimizer and the accumulator inside `with strategy.scope():`.")
 
-    def across_replicas(self, function, *args):
-        """Calls function once for all replicas; inside a replica, args become per-replica values."""
-        if self._inside_replica():
-            return BACKEND.merge(function, args)
-        return self._in_scope(lambda: function(*args))
+    # Ways between the replicas
 
     @property
     def replicas(self):
         return self.strategy.num_replicas_in_sync
 
-    def one_of(self, value):
-        """The value of one replica, where all replicas have the same."""
-        return self.strategy.experimental_local_results(value)[0]
-
-    def sum_over_replicas(self, value):
-        """The sum of a scalar over all replicas."""
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
-
-    def sum_gradients(self, gradients, variables):
-        """The gradients' sums over all replicas, in one reduction, where their variables are."""
-        if not tf.distribute.has_strategy():
-            return gradients
-        pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
-        reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs))
-        return [None if gradient is None else next(reduced) for gradient in gradients]
-
-    def _inside_replica(self):
+    def inside_replica(self):
         return tf.distribute.get_replica_context() is not None and tf.distribute.get_strategy() is self.strategy
 
-    def _in_scope(self, function):
+    def in_scope(self, function):
+        """Calls function in the strategy's scope, outside of its replicas if the caller is."""
         if tf.distribute.get_strategy() is self.strategy:
             return function()
         with self.strategy.scope():
             return function()
+
+    def on_replicas(self, function, *args):
+        """Calls function on each replica: directly where the caller is inside one."""
+        if self.inside_replica():
+            return function(*args)
+        return self.in_scope(lambda: BACKEND.run(self.strategy, no_autograph(function), args))
+
+    def across_replicas(self, function, *args):
+        """Calls function once for all replicas; inside a replica, args become per-replica values."""
+        if self.inside_replica():
+            return BACKEND.merge(function, args)
+        return self.in_scope(lambda: function(*args))
+
+    def in_replica_or_one(self, function, *args):
+        """on_replicas, for what all replicas return alike."""
+        value = self.on_replicas(function, *args)
+        return value if self.inside_replica() else self.one_of(value)
+
+    # Values of several replicas
+
+    def admit(self, gradients, weight, variables):
+        """Checks gradients and weight, of each replica if they are per-replica values, before any state is touched."""
+        if self.inside_replica() or not isinstance(gradients, (list, tuple)):
+            return _checks.gradients(gradients, variables), _checks.weight(weight)
+        shares = [self.shares(each) for each in gradients]
+        for replica in range(max([1] + [len(share) for share in shares])):
+            _checks.gradients([share[replica % len(share)] for share in shares], variables)
+        for each in self.shares(weight):
+            _checks.weight(each)
+        return gradients, weight
+
+    def shares(self, value):
+        """What each replica of this worker has of a value that may be per-replica."""
+        return self.strategy.experimental_local_results(value)
+
+    def one_of(self, value):
+        """The value of one replica, where all replicas have the same."""
+        return self.shares(value)[0]
+
+    def sum_over_replicas(self, value):
+        """The sum over all replicas of a tensor that each of them has."""
+        if self.replicas == 1:
+            return self.one_of(value)
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+
+    def sum_gradients(self, gradients, variables):
+        """The gradients' sums over all replicas, in one reduction, where their variables are."""
+        if self.replicas == 1:
+            return gradients
+        pairs = [(gradient, _checks.raw_variable(variable)) for gradient, variable in zip(gradients, variables)
+                 if gradient is not None]
+        reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else [])
+        return [None if gradient is None else next(reduced) for gradient in gradients]
+
+
+def _strategy_of(variables):
+    """The strategy that the first of the variables was made under, or None."""
+    for variable in (variables or [])[:1]:
+        raw = _checks.raw_variable(variable)
+        for attribute in ("distribute_strategy", "_distribute_strategy"):
+            if getattr(raw, attribute, None) is not None:
+                return getattr(raw, attribute)
+    return None
+
+
+def _refuse_unknown(strategy):
+    names = [each.__name__ for each in type(strategy).__mro__]
+    if not any(name.startswith(served) for name in names for served in _SERVED):
+        raise errors.ContextError(
+            "Accumulation is exact under a strategy whose replicas move in step.", type(strategy).__name__,
+            "Its workers apply their updates each for itself, so that no cycle has a common end. Use MirroredStrategy, "
+            "MultiWorkerMirroredStrategy, CentralStorageStrategy, OneDeviceStrategy or TPUStrategy.")
 
 
 def _place(graph):

@@ -46,8 +46,15 @@ def _sound_or_nan(weight):
 def _with_shapes(gradients, shapes):
     """Has the device check shapes that are not known when the graph is built: assigning would change the sum's."""
     shaped = []
+    # Only where it is needed: XLA of 1.15 knows no EnsureShape.
     for gradient, shape in zip(gradients, shapes):
         if isinstance(gradient, tf.IndexedSlices):
             shape = tf.TensorShape([None]).concatenate(shape[1:])
-        shaped.extend(_algebra.each_value(lambda value, shape=shape: tf.ensure_shape(value, shape), [gradient]))
+        shaped.extend(_algebra.each_value(lambda value, shape=shape: _with_shape(value, shape), [gradient]))
     return shaped
+
+
+def _with_shape(value, shape):
+    known = value.shape.ndims is not None and value.shape[1:].is_fully_defined() and (
+        shape.ndims == 0 or shape[0:1].as_list() == [None] or value.shape.is_fully_defined())
+    return value if known else tf.ensure_shape(value, shape)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gradaccum_compat import _algebra, _checks, _micro_batch, optimizers
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
+from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Options, Target
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
@@ -55,7 +56,7 @@ class Accumulator(tf.Module):
             nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
             reducer=_checks.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
-        self._home = Home()
+        self._home = Home(self._target.variables)
         self._cycle = None
         if not callable(variables):
             self._build()
@@ -74,9 +75,9 @@ class Accumulator(tf.Module):
             The cycle's micro-batch count, a scalar int64 tensor.
         """
         self._ready()
-        gradients = _checks.gradients(gradients, self._target.variables)
-        weight = _checks.weight(1.0 if self._options.loss_reduction == "none" else weight)
-        return self._home.on_replicas(self._accumulate, gradients, weight)
+        gradients, weight = self._home.admit(
+            gradients, 1.0 if self._options.loss_reduction == "none" else weight, self._target.variables)
+        return self._home.in_replica_or_one(self._accumulate, gradients, weight)
 
     @no_autograph
     def apply(self):
@@ -103,7 +104,7 @@ class Accumulator(tf.Module):
     def reset(self):
         """Forgets the current cycle. Returns a scalar True."""
         self._ready()
-        return self._home.on_replicas(self._cycle.end)
+        return self._home.in_replica_or_one(self._cycle.end)
 
     @no_autograph
     def gradients(self):
@@ -113,6 +114,8 @@ class Accumulator(tf.Module):
             A tensor, tf.IndexedSlices (each row once) or None for each variable.
         """
         self._ready()
+        if not self._cycle.known():
+            return [None] * len(self._target.variables)
         return self._home.across_replicas(self._gradients_so_far)
 
     @property
@@ -122,7 +125,7 @@ class Accumulator(tf.Module):
 
     @property
     def total_weight(self):
-        """Their total weight on this replica."""
+        """Their total weight on this replica; outside of the replicas, on all of them."""
         return self._read("total_weight")
 
     @property
@@ -140,23 +143,24 @@ class Accumulator(tf.Module):
     @no_autograph
     def _read(self, counter):
         self._ready()
-        return tf.identity(getattr(self._cycle, counter))
+        return self._home.in_scope(lambda: tf.identity(getattr(self._cycle, counter)))
 
     def _ready(self):
-        self._home.check()
         if self._cycle is None:
             self._build()
+        self._home.check()
 
     def _build(self):
         """Makes the state, the optimizer's too: a tf.cond could not make variables later."""
         variables = self._target.ask()
+        self._home.settle(variables, self._options)
+        BACKEND.at_top_level(lambda: self._home.in_scope(self._make_state))
 
-        def make():
-            with tf.name_scope(""):
-                self._cycle = Cycle([_checks.raw_variable(each) for each in variables], self._options.dtype, self.name)
-            optimizers.create_state(self._target.optimizer, variables)
-
-        BACKEND.at_top_level(make)
+    def _make_state(self):
+        with tf.name_scope(""):
+            self._cycle = Cycle(
+                [_checks.raw_variable(each) for each in self._target.variables], self._options.dtype, self.name)
+        optimizers.create_state(self._target.optimizer, self._target.variables)
 
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
@@ -170,9 +174,10 @@ class Accumulator(tf.Module):
         return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
-        total = self._total()
+        known = self._cycle.known()
+        total, late = self._total_and_late(known)
         moved, finite = _algebra.cond_list(
-            total > 0, lambda: self._update(total), lambda: [tf.constant(False), tf.constant(True)])
+            total > 0, lambda: self._update(total, late, known), lambda: [tf.constant(False), tf.constant(True)])
         with tf.control_dependencies([moved]):
             ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
         with tf.control_dependencies([ended]):
@@ -181,37 +186,37 @@ class Accumulator(tf.Module):
         with after(raised + [ended]):
             return tf.identity(moved)
 
-    def _total(self):
-        """The cycle's weight over all replicas: what decides, and what is divided by."""
-        return self._home.sum_over_replicas(self._home.on_replicas(self._cycle.weight))
-
-    def _update(self, total):
-        """Returns whether the optimizer moved, and whether the gradients were finite."""
-        known = self._cycle.known()
+    def _total_and_late(self, known):
+        """What decides, in one small reduction: the cycle's weight, and gradients of variables that are not known."""
         unknown = [index for index in range(len(self._target.variables)) if index not in known]
-        if not unknown or tf.executing_eagerly():
+        sums = self._home.sum_over_replicas(self._home.on_replicas(self._cycle.weight_and_seen, unknown))
+        return sums[0], tf.reduce_any(sums[1:] > 0) if unknown else None
+
+    def _update(self, total, late, known):
+        """Returns whether the optimizer moved, and whether the gradients were finite."""
+        if late is None:
             return self._move(total, known)
         # A graph that was built before one of the variables had its first gradient may find one here.
-        late = self._home.sum_over_replicas(self._home.on_replicas(self._cycle.count_seen, unknown)) > 0
-        return _algebra.cond_list(
-            late, lambda: self._move(total, known + unknown), lambda: self._move(total, known))
+        everything = range(len(self._target.variables))
+        return _algebra.cond_list(late, lambda: self._move(total, everything), lambda: self._move(total, known))
 
     def _move(self, total, indices):
-        gradients = self._big_batch(total, indices)
+        gradients = self._home.on_replicas(self._big_batch, self._reduced_sums(indices), total)
         hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         if self._options.nonfinite != "raise":
             return [hand_over(), tf.constant(True)]
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _big_batch(self, total, indices):
-        """Reduces these variables' sums, once, and makes the gradients that each replica hands over."""
-        sums = self._home.on_replicas(self._cycle.sums_of, indices)
-        return self._home.on_replicas(
-            self._normalised, self._home.sum_gradients(sums, self._target.variables), total)
+    def _reduced_sums(self, indices):
+        """These variables' sums over all replicas: the one reduction of gradients in a cycle."""
+        return self._home.sum_gradients(
+            self._home.on_replicas(self._cycle.sums_of, indices), self._target.variables)
 
-    def _normalised(self, sums, total):
+    def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
+        if self._home.replicas > 1:
+            sums = _algebra.unique_rows(sums)
         if self._options.loss_reduction == "global_mean":
             total = total / self._home.replicas
         if self._options.loss_reduction != "none":
@@ -221,18 +226,21 @@ class Accumulator(tf.Module):
         return _algebra.cast(sums, self._target.dtypes)
 
     def _hand_over(self, gradients):
-        """Calls the optimizer, with the variables that have a gradient."""
-        gradients = _algebra.with_dense_shapes(gradients, self._target.shapes)
+        """Calls the optimizer on each replica, with the variables that have a gradient."""
         pairs = [pair for pair in zip(gradients, self._target.variables) if pair[0] is not None]
         if not pairs:
             return tf.constant(False)
-        with after([self._target.optimizer.apply_gradients(pairs)]):
+        with reductions_done():
+            updated = self._target.optimizer.apply_gradients(pairs)
+        with after([updated]):
             return self._cycle.count_update()
 
     def _gradients_so_far(self):
-        total, known = self._total(), self._cycle.known()
-        if not known:
-            return [None] * len(self._target.variables)
-        so_far = lambda: self._big_batch(total, known)
-        gradients = _algebra.cond_gradients(total > 0, so_far, lambda: _algebra.emptied(so_far()))
-        return _algebra.with_dense_shapes(gradients, self._target.shapes)
+        known = self._cycle.known()
+        total, _ = self._total_and_late(known)
+        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced_sums(known), total)
+
+    def _big_batch_or_nothing(self, sums, total):
+        gradients = _algebra.cond_gradients(
+            total > 0, lambda: self._big_batch(sums, total), lambda: _algebra.emptied(self._big_batch(sums, total)))
+        return _algebra.with_dense_shapes(gradients, [shape.as_list() for shape in self._target.shapes])

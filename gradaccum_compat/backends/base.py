@@ -70,6 +70,18 @@ class Backend(object):
         return tf.distribute.get_replica_context().merge_call(
             no_autograph(lambda strategy, *merged: function(*merged)), args=args)
 
+    def as_reduced(self, value, destination):
+        """A value that is the same on each replica, as a reduction to destination would return it."""
+        if not hasattr(destination, "values"):
+            return tf.distribute.get_strategy().experimental_local_results(value)[0]
+        if not hasattr(value, "values"):
+            return value
+        # Up to TF 2.9 or so a variable is updated with Mirrored values alone. Nothing public makes one; up to
+        # TF 2.1 it needs to be told which component is whose.
+        from tensorflow.python.distribute import values
+        whose = [value._device_map] if hasattr(value, "_device_map") else []
+        return values.Mirrored(*(whose + [value.values]))
+
     # Graphs
 
     def outermost_graph(self):
@@ -85,6 +97,8 @@ class Backend(object):
         A tf.function refuses variables that are made on any but its first call, even under
         tf.init_scope. A thread of its own is eager and outside of every trace, on every TensorFlow.
         """
+        if tf.executing_eagerly() and tf.distribute.get_replica_context() is None:
+            return function()
         if tf.executing_eagerly() and not tf.distribute.has_strategy():
             return function()
         if self.outermost_graph() is not None:
