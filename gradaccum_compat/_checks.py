@@ -98,6 +98,18 @@ def skip_is_exact(options, replicas):
             'Hand in each replica\'s mean with loss_reduction="mean" and its examples as weight, or use nonfinite="raise".')
 
 
+def one_engine(options, replicas):
+    """A reducer sums over processes that each have one replica; what the strategy sums, it must not sum again."""
+    if options.reducer is not None and replicas > 1:
+        raise errors.OptionError(
+            "One engine reduces: the strategy or the reducer.", "a reducer under a strategy of {} replicas".format(replicas),
+            "Leave the reducer out under tf.distribute, or run each worker without a strategy.")
+    if options.reducer is not None and options.nonfinite == "skip" and options.loss_reduction == "global_mean":
+        raise errors.OptionError(
+            'nonfinite="skip" drops a micro-batch on every worker alike or not at all.',
+            'loss_reduction="global_mean" with a reducer', 'Use loss_reduction="mean", or nonfinite="raise".')
+
+
 # Optimizer and variables
 
 
@@ -245,6 +257,12 @@ def weight_is_sound(value):
     """A scalar bool tensor: whether the value of a weight tensor keeps the rule."""
     scalar = tf.equal(tf.rank(value), 0)
     return tf.logical_and(scalar, tf.reduce_all(tf.logical_and(value >= 0, value < float("inf"))))
+
+
+def weight_now(value):
+    """Raises for a weight tensor whose value is known already."""
+    if tf.is_tensor(value) and tf.executing_eagerly():
+        on_device(weight_is_sound(value), weight_error())
 
 
 def weight_error(received="a tensor with another value"):

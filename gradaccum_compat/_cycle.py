@@ -149,15 +149,46 @@ class Cycle(tf.Module):
         """The positions of the variables that have had a gradient, as far as can be known now."""
         return self._layout.known(self.seen)
 
-    def weight_and_seen(self, indices):
-        """This replica's total weight, followed by what it has seen of these variables."""
-        total = _read(self.total_weight)
-        return tf.concat([[total], tf.cast(tf.gather(_read(self.seen), np.array(indices, int)), total.dtype)], 0)
+    def share(self, unknown):
+        """This replica's total weight, its micro-batches, and what it has seen of these variables."""
+        total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
+        return tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], tf.cast(seen, total.dtype)], 0)
 
-    def sums_of(self, indices):
-        """This replica's sums, as the optimizer gets them; None for a variable that is not among the indices."""
-        sums = [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
-        return _algebra.with_dense_shapes(sums, self._layout.shapes)
+    def sums_of(self, indices, share=None):
+        """This replica's sums, as the optimizer gets them; None for a variable that is not among the indices.
+
+        Args:
+            indices: positions of variables.
+            share: what share() returned, where another replica or worker may have got a micro-batch that this
+                one did not: then its sums are left over from the last cycle, and nothing is returned of them.
+        """
+        sums = lambda: [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+        if share is None or not indices:
+            return _algebra.with_dense_shapes(sums(), self._layout.shapes)
+        own = _algebra.cond_gradients(share[1] > 0, sums, lambda: _algebra.emptied(sums()))
+        return _algebra.with_dense_shapes(own, self._layout.shapes)
+
+    def sums_of_workers(self, reduce_tensors, indices, share):
+        """The sums over all workers, as a function that sums dense tensors over them can find out.
+
+        Every worker sums the same list, whatever it has seen itself. The flags go with the sums, so that
+        what is sparse comes back as the rows that were touched anywhere.
+        """
+        count = len(self.sums)
+        own = tf.cast(share[1] > 0, tf.float32)
+        kept = _algebra.cond_list(
+            share[1] > 0, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
+        flags = [own * _read(each) for each in (self.dense, self.rows.flags)]
+        reduced = list(reduce_tensors(kept + flags))
+        return [self._from_workers(index, reduced[index], reduced[count], reduced[count + 1])
+                if index in indices else None for index in range(count)]
+
+    def _from_workers(self, index, total, dense, row_flags):
+        if self._layout.kinds[index] == DENSE or not self._layout.heights[index]:
+            return total
+        flags = self.rows.of(index, row_flags)
+        rows = tf.reshape(tf.where(tf.logical_or(flags > 0, dense[index] > 0)), [-1])
+        return tf.IndexedSlices(tf.gather(total, rows), rows, tf.constant(self._layout.shapes[index], tf.int64))
 
     def _sum_of(self, index):
         """The sum: whole if the variable's gradients are dense, its touched rows otherwise.

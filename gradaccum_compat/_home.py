@@ -23,9 +23,11 @@ class Home(object):
 
     Args:
         variables: the variables, or None if they are not known yet.
+        reducer: a function that sums a list of tensors over workers that TensorFlow does not know of.
     """
 
-    def __init__(self, variables=None):
+    def __init__(self, variables=None, reducer=None):
+        self._reducer = reducer
         self._graph = BACKEND.outermost_graph()
         self.strategy = _strategy_of(variables) or tf.distribute.get_strategy()
         _refuse_unknown(self.strategy)
@@ -53,6 +55,7 @@ class Home(object):
         """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
         self.strategy = _strategy_of(variables) or self.strategy
         _checks.skip_is_exact(options, self.replicas)
+        _checks.one_engine(options, self.replicas)
         for variable in variables:
             if self.strategy.num_replicas_in_sync > 1 and _strategy_of([variable]) is not self.strategy:
                 raise errors.VariablesError(
@@ -103,7 +106,7 @@ class Home(object):
         for replica in range(max([1] + [len(share) for share in shares])):
             _checks.gradients([share[replica % len(share)] for share in shares], variables)
         for each in self.shares(weight):
-            _checks.weight(each)
+            _checks.weight_now(_checks.weight(each))
         return gradients, weight
 
     def shares(self, value):
@@ -115,15 +118,15 @@ class Home(object):
         return self.shares(value)[0]
 
     def sum_over_replicas(self, value):
-        """The sum over all replicas of a tensor that each of them has."""
+        """The sum over all replicas and workers of a tensor that each of them has."""
+        if self._reducer is not None:
+            return self._reducer([self.one_of(value)])[0]
         if self.replicas == 1:
             return self.one_of(value)
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
 
     def sum_gradients(self, gradients, variables):
         """The gradients' sums over all replicas, in one reduction, where their variables are."""
-        if self.replicas == 1:
-            return gradients
         pairs = [(gradient, _checks.raw_variable(variable)) for gradient, variable in zip(gradients, variables)
                  if gradient is not None]
         reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else [])

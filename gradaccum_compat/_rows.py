@@ -23,7 +23,7 @@ class TouchedRows(tf.Module):
     def __init__(self, heights, make_variable):
         super(TouchedRows, self).__init__(name="touched_rows")
         blocks = [-(-height // BLOCK) for height in heights]
-        self._shape = _Shape(blocks)
+        self._shape = _Shape(heights, blocks)
         self.flags = make_variable([sum(blocks) * BLOCK], "row_flags")
         self.blocks = make_variable([sum(blocks)], "block_flags")
 
@@ -47,6 +47,11 @@ class TouchedRows(tf.Module):
         flags = tf.gather(BACKEND.local(self.flags), candidates + self._shape.first_row(index))
         return tf.boolean_mask(candidates, flags > 0)
 
+    def of(self, index, flags):
+        """The part of a flag for each row of all variables that is this variable's."""
+        first = self._shape.first_row(index)
+        return flags[first:first + self._shape.heights[index]]
+
     def _block_flags(self, index):
         first = self._shape.first_block[index]
         return tf.identity(BACKEND.local(self.blocks))[first:first + self._shape.blocks[index]]
@@ -60,7 +65,8 @@ class TouchedRows(tf.Module):
 class _Shape(object):
     """Where each variable's blocks begin. Not trackable: it is no state and has no place in a checkpoint."""
 
-    def __init__(self, blocks):
+    def __init__(self, heights, blocks):
+        self.heights = heights
         self.blocks = blocks
         self.first_block = [sum(blocks[:index]) for index in range(len(blocks))]
 

@@ -56,7 +56,7 @@ class Accumulator(tf.Module):
             nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
             reducer=_checks.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
-        self._home = Home(self._target.variables)
+        self._home = Home(self._target.variables, self._options.reducer)
         self._cycle = None
         if not callable(variables):
             self._build()
@@ -175,9 +175,9 @@ class Accumulator(tf.Module):
 
     def _apply(self):
         known = self._cycle.known()
-        total, late = self._total_and_late(known)
+        share, total, late = self._shares(known)
         moved, finite = _algebra.cond_list(
-            total > 0, lambda: self._update(total, late, known), lambda: [tf.constant(False), tf.constant(True)])
+            total > 0, lambda: self._update(share, total, late, known), lambda: [tf.constant(False), tf.constant(True)])
         with tf.control_dependencies([moved]):
             ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
         with tf.control_dependencies([ended]):
@@ -186,32 +186,38 @@ class Accumulator(tf.Module):
         with after(raised + [ended]):
             return tf.identity(moved)
 
-    def _total_and_late(self, known):
-        """What decides, in one small reduction: the cycle's weight, and gradients of variables that are not known."""
+    def _shares(self, known):
+        """What decides, in one small reduction: each replica's share, the weight of all, and gradients not known of."""
         unknown = [index for index in range(len(self._target.variables)) if index not in known]
-        sums = self._home.sum_over_replicas(self._home.on_replicas(self._cycle.weight_and_seen, unknown))
-        return sums[0], tf.reduce_any(sums[1:] > 0) if unknown else None
+        share = self._home.on_replicas(self._cycle.share, unknown)
+        total = self._home.sum_over_replicas(share)
+        return share, total[0], tf.reduce_any(total[2:] > 0) if unknown else None
 
-    def _update(self, total, late, known):
+    def _update(self, share, total, late, known):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
         if late is None:
-            return self._move(total, known)
+            return self._move(share, total, known)
         # A graph that was built before one of the variables had its first gradient may find one here.
         everything = range(len(self._target.variables))
-        return _algebra.cond_list(late, lambda: self._move(total, everything), lambda: self._move(total, known))
+        return _algebra.cond_list(
+            late, lambda: self._move(share, total, everything), lambda: self._move(share, total, known))
 
-    def _move(self, total, indices):
-        gradients = self._home.on_replicas(self._big_batch, self._reduced_sums(indices), total)
+    def _move(self, share, total, indices):
+        gradients = self._home.on_replicas(self._big_batch, self._reduced_sums(share, indices), total)
         hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         if self._options.nonfinite != "raise":
             return [hand_over(), tf.constant(True)]
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _reduced_sums(self, indices):
-        """These variables' sums over all replicas: the one reduction of gradients in a cycle."""
+    def _reduced_sums(self, share, indices):
+        """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+        if self._options.reducer is not None:
+            return self._cycle.sums_of_workers(self._options.reducer, indices, share)
+        if self._home.replicas == 1:
+            return self._cycle.sums_of(indices)
         return self._home.sum_gradients(
-            self._home.on_replicas(self._cycle.sums_of, indices), self._target.variables)
+            self._home.on_replicas(self._cycle.sums_of, indices, share), self._target.variables)
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
@@ -237,8 +243,8 @@ class Accumulator(tf.Module):
 
     def _gradients_so_far(self):
         known = self._cycle.known()
-        total, _ = self._total_and_late(known)
-        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced_sums(known), total)
+        share, total, _ = self._shares(known)
+        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced_sums(share, known), total)
 
     def _big_batch_or_nothing(self, sums, total):
         gradients = _algebra.cond_gradients(

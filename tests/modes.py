@@ -98,7 +98,7 @@ class Eager(Run):
         return call().numpy()
 
     def _run_with(self, method, gradients, weight):
-        result = self._bound(method)([_tensor(gradient) for gradient in gradients], weight)
+        result = self._bound(method)([tensor(gradient) for gradient in gradients], weight)
         return result.numpy() if method != "plain" else None
 
     def gradients(self):
@@ -120,17 +120,17 @@ class Function(Run):
         return self._calls[name]().numpy()
 
     def _run_with(self, method, gradients, weight):
-        key = (method, _kinds(gradients), type(weight))
+        key = (method, kinds(gradients), type(weight))
         if key not in self._calls:
-            bound, kinds = self._bound(method), _kinds(gradients)
+            bound, layout = self._bound(method), kinds(gradients)
 
             def call(flat, weight):
-                result = bound(_unflatten(kinds, flat), weight)
+                result = bound(unflatten(layout, flat), weight)
                 return tf.constant(True) if method == "plain" else result
 
             self._calls[key] = self._decorate(call)
         weight = None if weight is None else tf.convert_to_tensor(weight)
-        return self._calls[key](_flatten(gradients), weight).numpy()
+        return self._calls[key](flatten(gradients), weight).numpy()
 
     def gradients(self):
         layout = []
@@ -176,19 +176,19 @@ class Graph(Run):
         return self._fetch(lambda: (call(), []), key=name)
 
     def _run_with(self, method, gradients, weight):
-        kinds = _kinds(gradients)
+        layout = kinds(gradients)
         arrays = [np.asarray(each) for each in _flatten_arrays(gradients)]
         number = None if weight is None else np.asarray(weight)
 
         def make():
             placeholders = [v1.placeholder(each.dtype, each.shape) for each in arrays]
             weight_ = None if number is None else v1.placeholder(number.dtype, number.shape)
-            result = self._bound(method)(_unflatten(kinds, placeholders), weight_)
+            result = self._bound(method)(unflatten(layout, placeholders), weight_)
             return result, placeholders + ([] if weight_ is None else [weight_])
 
         shapes = tuple(each.shape for each in arrays)
         dtype = None if number is None else (number.dtype, number.shape)
-        return self._fetch(make, arrays + ([] if number is None else [number]), (method, kinds, shapes, dtype))
+        return self._fetch(make, arrays + ([] if number is None else [number]), (method, layout, shapes, dtype))
 
     def gradients(self):
         layout = []
@@ -204,7 +204,7 @@ class Graph(Run):
 # Gradients in and out
 
 
-def _kinds(gradients):
+def kinds(gradients):
     return tuple(None if each is None else "slices" if isinstance(each, Slices) else "dense" for each in gradients)
 
 
@@ -218,18 +218,18 @@ def _flatten_arrays(gradients):
     return flat
 
 
-def _flatten(gradients):
+def flatten(gradients):
     return [tf.convert_to_tensor(each) for each in _flatten_arrays(gradients)]
 
 
-def _unflatten(kinds, flat):
+def unflatten(layout, flat):
     tensors = iter(flat)
     return [None if kind is None else tf.IndexedSlices(next(tensors), next(tensors)) if kind == "slices"
-            else next(tensors) for kind in kinds]
+            else next(tensors) for kind in layout]
 
 
-def _tensor(gradient):
-    return _unflatten(_kinds([gradient]), _flatten([gradient]))[0]
+def tensor(gradient):
+    return unflatten(kinds([gradient]), flatten([gradient]))[0]
 
 
 def _flatten_tensors(gradients):

@@ -16,7 +16,8 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def run(python, part, folder):
     """Runs a part of cycles.py under that Python, and returns the weights that it ends with."""
-    assert os.path.exists(python), "the environment {} must be built first: tox run -e py37-tf114,py313-tf221".format(python)
+    if not os.path.exists(python) and "CI" not in os.environ:
+        pytest.skip("the row of {} is not built: its Python is missing, or run it first".format(python))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(TESTS), TESTS]))
     subprocess.check_call([python, os.path.join(TESTS, "cycles.py"), part, str(folder)], env=environment)
     with open(str(folder.join(part + ".json"))) as weights:

@@ -1,0 +1,92 @@
+"""A reducer sums over workers that TensorFlow does not know of: once the weights, once the gradients."""
+
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradaccum_compat as ga
+import modes
+from reference import Reference, Slices, dense
+
+SHAPES = [(3,), (40, 2), ()]
+
+
+class Twin(object):
+    """A second worker that has exactly what this one has."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, tensors):
+        self.calls.append(len(tensors))
+        return [tensor + tensor for tensor in tensors]
+
+
+def start():
+    return [np.zeros(shape, np.float32) for shape in SHAPES]
+
+
+def draw(seed):
+    random = np.random.RandomState(seed)
+    rows = Slices(random.randn(3, 2).astype(np.float32), [seed, 39, seed])
+    return [random.randn(3).astype(np.float32), rows, np.float32(random.randn())]
+
+
+@pytest.mark.parametrize("loss_reduction", ["mean", "sum", "none"])
+def test_the_update_is_that_of_both_workers(mode, loss_reduction):
+    run = mode(start(), reducer=Twin(), loss_reduction=loss_reduction)
+    expected = start()
+    for cycle in range(2):
+        reference = Reference(SHAPES, loss_reduction)
+        for seed, weight in [(1, 1.0), (2, 7.0)]:
+            gradients = draw(10 * cycle + seed)
+            run.accumulate(gradients, weight)
+            reference.accumulate_on_replicas([(gradients, weight)] * 2)
+        for got, want in zip(run.gradients(), reference.gradients()):
+            np.testing.assert_allclose(dense(got, np.shape(want)), want, rtol=1e-6, atol=1e-6)
+        assert run.apply()
+        expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
+        for got, want in zip(run.weights(), expected):
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % cycle)
+
+
+def test_rows_stay_rows(mode):
+    run = mode(start(), reducer=Twin())
+    run.accumulate(draw(5))
+    assert sorted(run.gradients()[1].rows) == [5, 39]
+
+
+def test_two_calls_a_cycle_whatever_the_number_of_micro_batches():
+    twin = Twin()
+    run = modes.Eager(start(), reducer=twin)
+    for seed in range(1, 6):
+        run.accumulate(draw(seed))
+    assert twin.calls == []
+    run.apply()
+    assert len(twin.calls) == 2
+
+
+def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
+    """What its sums hold is left over from the last cycle."""
+    others = [np.full(shape, 4.0, np.float32) for shape in SHAPES]
+
+    def with_another_worker(tensors):
+        if len(tensors) == 1:
+            return [tensors[0] + [1.0, 1.0] if tensors[0].shape[0] == 2 else tensors[0]]
+        sums = [tensor + other for tensor, other in zip(tensors, others)]
+        dense_flags, row_flags = tensors[len(SHAPES):]
+        return sums + [dense_flags + 1.0, row_flags]
+
+    run = mode(start(), reducer=with_another_worker)
+    run.accumulate([np.ones(shape, np.float32) for shape in SHAPES])
+    assert run.apply()
+    assert run.apply()
+    for got in run.weights():
+        np.testing.assert_array_equal(got, np.full_like(got, -2.5 - 4.0))
+
+
+def test_one_engine_reduces():
+    with pytest.raises(ga.errors.OptionError):
+        ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], reducer=Twin(), nonfinite="skip", loss_reduction="global_mean")
