@@ -12,10 +12,12 @@ import types
 
 __version__ = "0.1.0"
 
+_DETECTION = "gradaccum_compat._detect"
 #: Each public name and the module that defines it.
 _HOMES = {
     "Accumulator": "gradaccum_compat.accumulator",
-    "backend": "gradaccum_compat._detect",
+    "backend": _DETECTION,
+    "microbatch_gradients": "gradaccum_compat.microbatch",
 }
 _SUBMODULES = ("errors",)
 
@@ -33,6 +35,8 @@ class _LazyPackage(types.ModuleType):
             return importlib.import_module(__name__ + "." + name)
         if name not in _HOMES:
             raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+        if _HOMES[name] != _DETECTION:
+            importlib.import_module(_DETECTION).backend()  # its typed error, before a home's own `import tensorflow`
         value = getattr(importlib.import_module(_HOMES[name]), name)
         setattr(self, name, value)
         return value

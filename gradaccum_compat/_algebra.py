@@ -61,7 +61,7 @@ def clip_by_global_norm(gradients, limit):
     if not norms:
         return gradients
     norm = tf.sqrt(tf.add_n(norms))
-    factor = tf.where(tf.math.is_finite(norm), limit / tf.maximum(norm, limit), norm * float("nan"))
+    factor = tf.compat.v2.where(tf.math.is_finite(norm), limit / tf.maximum(norm, limit), norm * float("nan"))
     return each_value(lambda value: value * tf.cast(factor, value.dtype), gradients)
 
 

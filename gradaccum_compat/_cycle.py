@@ -168,26 +168,27 @@ class Cycle(tf.Module):
         own = _algebra.cond_gradients(share[1] > 0, sums, lambda: _algebra.emptied(sums()))
         return _algebra.with_dense_shapes(own, self._layout.shapes)
 
-    def sums_of_workers(self, reduce_tensors, indices, share):
-        """The sums over all workers, as a function that sums dense tensors over them can find out.
+    # Sums of workers that can only add up tensors of one shape. Every worker hands in the same list, whatever
+    # it has seen itself; flags go with the sums, so that what is sparse comes back as the rows touched anywhere.
 
-        Every worker sums the same list, whatever it has seen itself. The flags go with the sums, so that
-        what is sparse comes back as the rows that were touched anywhere.
-        """
-        count = len(self.sums)
-        own = tf.cast(share[1] > 0, tf.float32)
-        kept = _algebra.cond_list(
+    def whole_sums(self, share):
+        """This replica's sums as dense tensors, followed by the flags."""
+        own = _algebra.cond_list(
             share[1] > 0, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
-        flags = [own * _read(each) for each in (self.dense, self.rows.flags)]
-        reduced = list(reduce_tensors(kept + flags))
-        return [self._from_workers(index, reduced[index], reduced[count], reduced[count + 1])
-                if index in indices else None for index in range(count)]
+        came = tf.cast(share[1] > 0, tf.float32)
+        return own + [came * _read(each) for each in (self.dense, self.rows.flags)]
 
-    def _from_workers(self, index, total, dense, row_flags):
+    def from_whole(self, whole, indices):
+        """What sums_of() would return, from whole_sums() of all workers, added up."""
+        dense, row_flags = whole[len(self.sums):]
+        return [self._from_whole(index, whole[index], dense[index] > 0, row_flags) if index in indices else None
+                for index in range(len(self.sums))]
+
+    def _from_whole(self, index, total, dense, row_flags):
         if self._layout.kinds[index] == DENSE or not self._layout.heights[index]:
             return total
-        flags = self.rows.of(index, row_flags)
-        rows = tf.reshape(tf.where(tf.logical_or(flags > 0, dense[index] > 0)), [-1])
+        touched = tf.logical_or(self.rows.of(index, row_flags) > 0, dense)
+        rows = tf.reshape(tf.compat.v2.where(touched), [-1])
         return tf.IndexedSlices(tf.gather(total, rows), rows, tf.constant(self._layout.shapes[index], tf.int64))
 
     def _sum_of(self, index):

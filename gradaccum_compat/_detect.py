@@ -10,20 +10,25 @@ import collections
 import importlib
 import re
 
+import six
+
 from gradaccum_compat import errors
 
-OLDEST = (1, 14)
-NEWEST_MAJOR = 2
-INSTALL = ("Install one, for example `pip install tensorflow`, or `pip install tensorflow==1.14.0` on Python 2.7, 3.6 or 3.7. "
-           "Every release from 1.14 on is served.")
+#: The oldest version that a backend serves, the backend's name and module, and why it serves them.
+Backend = collections.namedtuple("Backend", ["since", "name", "module", "why"])
 
-Backend = collections.namedtuple("Backend", ["name", "module"])
-
-#: A backend is one row: its name, its module, and the versions that it serves.
+#: A backend is one row, and serves every version from its own oldest to the next row's.
 BACKENDS = (
-    (Backend("tf1", "gradaccum_compat.backends.tf1_eager"), lambda version: version < (2, 0)),
-    (Backend("tf2", "gradaccum_compat.backends.tf2"), lambda version: version >= (2, 0)),
+    Backend((1, 14), "tf1", "gradaccum_compat.backends.tf1_eager",
+            "TensorFlow 1 from 1.14 on has resource variables and strategies, but not tf.Variable's later meaning"),
+    Backend((2, 0), "tf2", "gradaccum_compat.backends.tf2",
+            "TensorFlow 2, whose variables and tf.function every 2.x release shares"),
 )
+#: What a third major version will mean cannot be known.
+NEWEST_MAJOR = 2
+WANTED = "tensorflow>=1.14,<3"
+INSTALL = 'Install one that is served: `pip install "{}"`. The README says which Python runs which.'.format(WANTED)
+REPAIR = 'Repair what this names, or install it anew: `pip install --force-reinstall "{}"`.'.format(WANTED)
 
 
 class Detected(collections.namedtuple("Detected", ["name", "tensorflow_version", "why"])):
@@ -37,23 +42,21 @@ class Detected(collections.namedtuple("Detected", ["name", "tensorflow_version",
 
 def parse(version):
     """Returns (major, minor) of a release, a release candidate, a nightly or a vendor's build."""
-    match = re.match(r"(\d+)\.(\d+)", version if isinstance(version, str) else str(version or ""))
+    match = re.match(r"(\d+)\.(\d+)", str(version))
     if match is None:
         raise errors.TensorFlowBrokenError(
-            "TensorFlow must say which version it is.", "version {!r}".format(version), "Reinstall it. " + INSTALL)
+            "TensorFlow must say which version it is.", "version {!r}".format(version), REPAIR)
     return int(match.group(1)), int(match.group(2))
 
 
 def choose(version):
-    """Returns the Backend that serves a TensorFlow of this version, and the reason in words."""
+    """Returns the Backend that serves a TensorFlow of this version."""
     parsed = parse(version)
-    if parsed < OLDEST or parsed[0] > NEWEST_MAJOR:
+    serving = [backend for backend in BACKENDS if backend.since <= parsed]
+    if not serving or parsed[0] > NEWEST_MAJOR:
         raise errors.TensorFlowUnsupportedError(
             "gradaccum_compat serves TensorFlow 1.14 to the newest 2.x.", "TensorFlow {}".format(version), INSTALL)
-    backend = next(backend for backend, serves in BACKENDS if serves(parsed))
-    if backend.name == "tf1":
-        return backend, "TensorFlow 1 from 1.14 on has resource variables and strategies, but not yet tf.Variable's 2.x meaning"
-    return backend, "TensorFlow 2, whose variables and tf.function every 2.x release shares"
+    return serving[-1]
 
 
 def import_tensorflow():
@@ -61,21 +64,24 @@ def import_tensorflow():
     try:
         tensorflow = importlib.import_module("tensorflow")
     except Exception as cause:  # what a broken build raises is not limited to ImportError
-        raise _import_error(cause)
+        six.raise_from(_import_error(cause), cause)
     if getattr(tensorflow, "__version__", None) is None:
         raise errors.TensorFlowBrokenError(
-            "TensorFlow must be whole.", "a package `tensorflow` without a version, at {}".format(
-                list(getattr(tensorflow, "__path__", []))), "Remove what is left of it and reinstall. " + INSTALL)
+            "TensorFlow must be whole.", "a `tensorflow` without a version, at {}".format(_place(tensorflow)), REPAIR)
     return tensorflow
+
+
+def _place(module):
+    """Where a module was found: what an uninstall leaves behind is a folder without a file."""
+    return getattr(module, "__file__", None) or ", ".join(getattr(module, "__path__", []))
 
 
 def _import_error(cause):
     """A TensorFlowError for what `import tensorflow` raised; a missing dependency of it is a broken one."""
-    absent = isinstance(cause, ImportError) and re.match(r"No module named '?tensorflow'?$", str(cause))
-    if absent:
-        return errors.TensorFlowMissingError("TensorFlow must be installed.", "no module named tensorflow", INSTALL)
+    if isinstance(cause, ImportError) and re.match(r"No module named '?tensorflow'?$", str(cause)):
+        return errors.TensorFlowMissingError("TensorFlow must be installed.", str(cause), INSTALL)
     return errors.TensorFlowBrokenError(
-        "The installed TensorFlow must import.", "{}: {}".format(type(cause).__name__, cause), "Repair or reinstall it. " + INSTALL)
+        "The installed TensorFlow must import.", "{}: {}".format(type(cause).__name__, cause), REPAIR)
 
 
 def backend():
@@ -89,11 +95,10 @@ def backend():
         tf2 backend for TensorFlow 2.21.0: TensorFlow 2, whose ...
     """
     version = import_tensorflow().__version__
-    chosen, why = choose(version)
-    return Detected(chosen.name, version, why)
+    chosen = choose(version)
+    return Detected(chosen.name, version, chosen.why)
 
 
 def load_backend():
     """Returns the backend object for the TensorFlow at hand."""
-    chosen, _ = choose(import_tensorflow().__version__)
-    return importlib.import_module(chosen.module).BACKEND
+    return importlib.import_module(choose(import_tensorflow().__version__).module).BACKEND

@@ -117,18 +117,28 @@ class Home(object):
         """The value of one replica, where all replicas have the same."""
         return self.shares(value)[0]
 
-    def sum_over_replicas(self, value):
-        """The sum over all replicas and workers of a tensor that each of them has."""
+    def sum_over_replicas(self, value, variable):
+        """The sum over all replicas and workers of a tensor that each of them has; it comes to where the variable is."""
         if self._reducer is not None:
             return self._reducer([self.one_of(value)])[0]
         if self.replicas == 1:
             return self.one_of(value)
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+        # Not strategy.reduce: on TF 1.14 it names a device that no worker has.
+        return self.one_of(self.strategy.extended.reduce_to(tf.distribute.ReduceOp.SUM, value, variable))
+
+    def adds_rows(self):
+        """Whether IndexedSlices can be reduced that have other rows, and more of them, on another replica."""
+        return self._reducer is None and (self._one_process() or BACKEND.workers_add_rows)
+
+    def _one_process(self):
+        return not any(each.__name__.startswith(("MultiWorkerMirrored", "CollectiveAllReduce"))
+                       for each in type(self.strategy).__mro__)
 
     def sum_gradients(self, gradients, variables):
-        """The gradients' sums over all replicas, in one reduction, where their variables are."""
-        pairs = [(gradient, _checks.raw_variable(variable)) for gradient, variable in zip(gradients, variables)
-                 if gradient is not None]
+        """The gradients' sums over all replicas and workers, in one reduction, where these variables are."""
+        if self._reducer is not None:
+            return list(self._reducer(gradients))
+        pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
         reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else [])
         return [None if gradient is None else next(reduced) for gradient in gradients]
 

@@ -33,14 +33,14 @@ def prepare(gradients, weight, shapes, dtypes, options):
         return gradients, weight, None
     kept = _algebra.all_finite(gradients)
     gradients = _algebra.nothing_if(tf.logical_not(kept), gradients)
-    return gradients, tf.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64)), kept
+    return gradients, tf.compat.v2.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64)), kept
 
 
 def _sound_or_nan(weight):
     """XLA drops assertions: there an unsound weight makes the update NaN, instead of silently wrong."""
     if not tf.is_tensor(weight):
         return weight
-    return tf.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
+    return tf.compat.v2.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
 
 
 def _with_shapes(gradients, shapes):

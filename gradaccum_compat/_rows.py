@@ -42,7 +42,7 @@ class TouchedRows(tf.Module):
 
     def touched(self, index):
         """The touched rows of a variable, each once, in ascending order."""
-        blocks = tf.reshape(tf.where(self._block_flags(index) > 0), [-1])
+        blocks = tf.reshape(tf.compat.v2.where(self._block_flags(index) > 0), [-1])
         candidates = tf.reshape(blocks[:, tf.newaxis] * BLOCK + tf.range(BLOCK, dtype=tf.int64), [-1])
         flags = tf.gather(BACKEND.local(self.flags), candidates + self._shape.first_row(index))
         return tf.boolean_mask(candidates, flags > 0)

@@ -190,7 +190,7 @@ class Accumulator(tf.Module):
         """What decides, in one small reduction: each replica's share, the weight of all, and gradients not known of."""
         unknown = [index for index in range(len(self._target.variables)) if index not in known]
         share = self._home.on_replicas(self._cycle.share, unknown)
-        total = self._home.sum_over_replicas(share)
+        total = self._home.sum_over_replicas(share, _checks.raw_variable(self._target.variables[0]))
         return share, total[0], tf.reduce_any(total[2:] > 0) if unknown else None
 
     def _update(self, share, total, late, known):
@@ -212,12 +212,14 @@ class Accumulator(tf.Module):
 
     def _reduced_sums(self, share, indices):
         """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
-        if self._options.reducer is not None:
-            return self._cycle.sums_of_workers(self._options.reducer, indices, share)
-        if self._home.replicas == 1:
+        if self._home.replicas == 1 and self._options.reducer is None:
             return self._cycle.sums_of(indices)
-        return self._home.sum_gradients(
-            self._home.on_replicas(self._cycle.sums_of, indices, share), self._target.variables)
+        variables = [_checks.raw_variable(each) for each in self._target.variables]
+        if self._home.adds_rows():
+            return self._home.sum_gradients(self._home.on_replicas(self._cycle.sums_of, indices, share), variables)
+        whole = self._home.on_replicas(self._cycle.whole_sums, share)
+        return self._home.on_replicas(
+            self._cycle.from_whole, self._home.sum_gradients(whole, variables + variables[:1] * 2), indices)
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""

@@ -31,6 +31,8 @@ class Backend(object):
     """The hooks. One instance serves the process."""
 
     name = None
+    #: Whether workers can add up IndexedSlices of different numbers of rows.
+    workers_add_rows = True
 
     # Variables
 
@@ -74,7 +76,7 @@ class Backend(object):
         """A value that is the same on each replica, as a reduction to destination would return it."""
         if not hasattr(destination, "values"):
             return tf.distribute.get_strategy().experimental_local_results(value)[0]
-        if not hasattr(value, "values"):
+        if isinstance(value, tf.IndexedSlices) or not hasattr(value, "values"):
             return value
         # Up to TF 2.9 or so a variable is updated with Mirrored values alone. Nothing public makes one; up to
         # TF 2.1 it needs to be told which component is whose.
