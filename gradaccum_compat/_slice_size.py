@@ -69,7 +69,7 @@ class _Plan(object):
         result, error = traces.attempt(batch, steps)
         while _largest_over_replicas(0 if error is None else 1):
             if steps >= examples:
-                raise error or tf.errors.ResourceExhaustedError(None, None, "Another replica has no room for one example.")
+                raise error or tf.errors.ResourceExhaustedError(None, None, "One example is too much on another replica.")
             steps = min(2 * steps, examples)
             result, error = traces.attempt(batch, steps)
         if steps > first:
@@ -85,8 +85,9 @@ class _Traces(object):
         self._functions = {}
 
     def are_of(self, loss_fn, variables):
-        return loss_fn == self._loss_fn and (callable(variables) or callable(self._variables)) <= (
-            variables is self._variables)
+        """The plan's key has the variables; of a callable it has the code alone."""
+        same = variables is self._variables or not callable(variables)
+        return same and loss_fn == self._loss_fn
 
     def attempt(self, batch, steps):
         """Returns (result, None), or (None, error) with every variable that was written as it had been."""

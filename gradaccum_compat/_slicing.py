@@ -14,7 +14,7 @@ _REMEDY = "Pass the tensors of one batch, such as (x, y), with as many examples 
 
 
 class Batch(object):
-    """The `tensors` of a batch. `examples` is their first dimension: an int, or a tensor where only the device knows."""
+    """The `tensors` of a batch, and `examples`, their first dimension: an int, or a tensor where a graph cannot know."""
 
     def __init__(self, structure):
         self._structure = structure
@@ -64,11 +64,11 @@ def _tensor(value):
     if isinstance(value, np.ndarray):
         value = tf.convert_to_tensor(value)
     if not isinstance(value, tf.Tensor):
-        raise errors.OptionError(
-            "A batch is a nested structure of dense tensors.", "{} {!r:.80}".format(type(value).__name__, value), _REMEDY)
+        raise errors.OptionError("A batch is a nested structure of dense tensors.",
+                                 "{} {!r:.80}".format(type(value).__name__, value), _REMEDY)
     if value.shape.ndims == 0:
-        raise errors.OptionError(
-            "The first dimension of each tensor of a batch is its examples.", "a scalar, {!r:.80}".format(value), _REMEDY)
+        raise errors.OptionError("The first dimension of each tensor of a batch is its examples.",
+                                 "a scalar, {!r:.80}".format(value), _REMEDY)
     return value
 
 

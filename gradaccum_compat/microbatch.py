@@ -22,7 +22,9 @@ from gradaccum_compat.backends.base import no_autograph
 
 BigBatch = collections.namedtuple("BigBatch", ["loss", "gradients", "extras", "weight"])
 
-_LOSS_RULE = "loss_fn(micro_batch) returns the mean loss over it, a scalar of a float type, or (loss, weight), or (loss, weight, extras)."
+_LOSS_RULE = (
+    "loss_fn(micro_batch) returns the mean loss over it, a scalar of a float type, or (loss, weight), or "
+    "(loss, weight, extras).")
 _WEIGHTED_MEAN = Options(loss_reduction="mean", nonfinite="propagate")
 
 
@@ -151,10 +153,11 @@ class _Slices(object):
             self._variables = _checks.variables(self._variables())
         targets = [_checks.raw_variable(each) for each in self._variables]
         share, weight, checks = self._weigh(size, weight)
+        shapes = [tf.TensorShape([])] + [tf.TensorShape(each.shape) for each in targets]
+        dtypes = [_sum_dtype(each.dtype) for each in [loss] + targets]
         with after(checks):
             weighted, _, _ = _micro_batch.prepare(
-                [loss] + tape.gradient(loss, targets), share, [tf.TensorShape(each.shape) for each in [_SCALAR] + targets],
-                [_sum_dtype(each.dtype) for each in [loss] + targets], _WEIGHTED_MEAN)
+                [loss] + tape.gradient(loss, targets), share, shapes, dtypes, _WEIGHTED_MEAN)
         self._sums = self._sums or [_Sum() for _ in weighted]
         for total, gradient in zip(self._sums, weighted):
             total.add(gradient)
@@ -238,7 +241,7 @@ class _Sum(object):
 
 
 class _GraphTape(object):
-    """tf.gradients behind a GradientTape's face: in a TF 1 graph a tape fails on TF 1's loops and reference variables."""
+    """tf.gradients behind a GradientTape's face: a tape fails on the loops and reference variables of TF 1's graphs."""
 
     def __enter__(self):
         return self
@@ -248,9 +251,6 @@ class _GraphTape(object):
 
     def gradient(self, loss, variables):
         return tf.gradients(loss, variables)
-
-
-_SCALAR = tf.TensorSpec([], tf.float32)
 
 
 def _mean(sums, total):
