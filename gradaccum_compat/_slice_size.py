@@ -69,7 +69,7 @@ class _Plan(object):
         result, error = traces.attempt(batch, steps)
         while _largest_over_replicas(0 if error is None else 1):
             if steps >= examples:
-                raise error or tf.errors.ResourceExhaustedError(None, None, "One example is too much on another replica.")
+                raise error or tf.errors.ResourceExhaustedError(None, None, "Another replica has no room for one.")
             steps = min(2 * steps, examples)
             result, error = traces.attempt(batch, steps)
         if steps > first:

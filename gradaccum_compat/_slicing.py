@@ -14,7 +14,7 @@ _REMEDY = "Pass the tensors of one batch, such as (x, y), with as many examples 
 
 
 class Batch(object):
-    """The `tensors` of a batch, and `examples`, their first dimension: an int, or a tensor where a graph cannot know."""
+    """The `tensors` of a batch and `examples`, their first dimension: an int, or a tensor where a graph cannot know."""
 
     def __init__(self, structure):
         self._structure = structure

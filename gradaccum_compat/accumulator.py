@@ -239,7 +239,7 @@ class Accumulator(tf.Module):
         if not pairs:
             return tf.constant(False)
         with reductions_done():
-            updated = self._target.optimizer.apply_gradients(pairs)
+            updated = optimizers.apply_gradients(self._target.optimizer, pairs)
         with after([updated]):
             return self._cycle.count_update()
 

@@ -53,6 +53,20 @@ def _keras_family(module):
 VARIABLES = {"keras": tf.keras.Variable} if hasattr(tf.keras, "Variable") else {}
 
 
+#: What cannot be had in a TF 1 graph, with or without accumulation.
+NOT_IN_A_GRAPH = {
+    "Nadam": "on the base class of 2.11 to 2.15 it hands a Python bool to tf.cond",
+    "Adafactor": "Keras 3's asks for names of its own variables",
+    "Muon": "Keras 3's, it takes Keras variables alone, which a graph has none of",
+    "MultiOptimizer": "Keras 3's, it takes Keras variables alone, which a graph has none of",
+    "ScheduleFreeAdamW": "Keras 3's assigns to its state when it is built, and is refused",
+}
+
+
+def in_a_graph(family, name):
+    return name not in NOT_IN_A_GRAPH or family in ("v1", "keras.legacy", "tf_keras.legacy")
+
+
 def _families():
     families = {"v1": V1, "keras": _keras_family(tf.keras.optimizers)}
     legacy = getattr(tf.keras.optimizers, "legacy", None)

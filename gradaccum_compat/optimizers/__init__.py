@@ -10,6 +10,16 @@ GENERATIONS = (keras_build, slots)
 
 def create_state(optimizer, variables):
     """Makes the optimizer's own variables, without moving a weight: a tf.cond could not make them later."""
-    for generation in GENERATIONS:
-        if generation.serves(optimizer):
-            return generation.create_state(optimizer, list(variables))
+    generation = _generation_of(optimizer)
+    if generation is not None:
+        generation.create_state(optimizer, list(variables))
+
+
+def apply_gradients(optimizer, pairs):
+    """Lets the optimizer move. Returns what has to run for it, in a graph."""
+    generation = _generation_of(optimizer)
+    return (generation or slots).apply_gradients(optimizer, pairs)
+
+
+def _generation_of(optimizer):
+    return next((each for each in GENERATIONS if each.serves(optimizer)), None)

@@ -21,3 +21,7 @@ def create_state(optimizer, variables):
         optimizer._create_slots(variables)
     else:
         optimizer._create_slots(variables)
+
+
+def apply_gradients(optimizer, pairs):
+    return optimizer.apply_gradients(pairs)

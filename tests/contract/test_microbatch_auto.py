@@ -13,12 +13,20 @@ import replicas
 v1, errors = tf.compat.v1, ga.errors
 #: Elements of 4 bytes that no machine has.
 TOO_MANY = 2 ** 45
+#: The sizes of the slices that memory_for had no room for.
+REFUSED = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_refused():
+    del REFUSED[:]
 
 
 def memory_for(examples, room):
     """1.0 where there is room, and otherwise what TensorFlow makes of a kernel that got no memory."""
     def allocate(examples, room):
         if examples > room:
+            REFUSED.append(int(examples))
             raise MemoryError("out of memory")
         return np.float32(1.0)
 
@@ -64,6 +72,7 @@ def test_takes_the_whole_batch_where_it_fits():
 
 def test_halves_until_it_fits():
     assert Model(2).run(8) == [2, 2, 2, 2]
+    assert REFUSED == [8, 4]
 
 
 def test_a_kernel_that_really_gets_no_memory():
@@ -80,10 +89,18 @@ def test_a_failed_try_leaves_no_trace_in_the_state():
 def test_what_fits_is_remembered_for_batches_of_all_sizes():
     model = Model(3)
     assert model.run(10) == [3, 3, 2, 2]
-    model.traces.append("next")
-    assert model.run(10) == [3, 3, 2, 2]
-    assert model.traces[-1] == "next"
+    assert REFUSED == [10, 5]
+    assert model.run(10) == [3, 3, 2, 2] and model.run(9) == [3, 3, 3]
     assert model.run(3) == [3] and model.run(5) == [3, 2]
+    assert REFUSED == [10, 5]
+
+
+def test_another_batch_of_the_same_steps_is_no_new_trace():
+    model = Model(3)
+    model.run(10)
+    model.traces.append("next")
+    assert model.run(11) == [3, 3, 3, 2]
+    assert model.traces[-1] == "next"
 
 
 def test_a_batch_that_fits_says_nothing_about_a_larger_one():
@@ -95,14 +112,13 @@ def test_is_remembered_for_a_lambda_that_is_made_anew():
     model = Model(2)
 
     def run(factor):
-        x = tf.ones([8, 2])
-        return ga.microbatch_gradients(
-            lambda x: (model.loss(x)[0] * factor,) + model.loss(x)[1:], [model.variable], x, "auto")
+        loss_fn = lambda x: model.loss(x)[0] * factor
+        return ga.microbatch_gradients(loss_fn, [model.variable], tf.ones([8, 2]), "auto")
 
     assert list(run(1.0).gradients[0].numpy()) == [1.0, 1.0]
-    del model.traces[:]
+    assert REFUSED == [8, 4]
     assert list(run(3.0).gradients[0].numpy()) == [3.0, 3.0]
-    assert len(model.traces) <= 2 * 4 * 2  # one trace of 4 slices; TensorFlow itself may trace a first call twice
+    assert REFUSED == [8, 4]
 
 
 def test_one_example_that_does_not_fit_is_said():

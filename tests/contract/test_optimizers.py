@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import gradaccum_compat as ga
 import modes
 import optimizers
 from reference import Reference
 
 SHAPES = [(3, 2), (2,)]
-GRAPH_FAMILIES = ("v1", "keras.legacy", "tf_keras.legacy")
 
 
 def draw(seed):
@@ -50,10 +50,17 @@ def test_keras_optimizers_of_plain_tensorflow_variables():
         check_updates(modes.Function(draw(0), make, steps=3), modes.Eager(draw(0), make))
 
 
-@pytest.mark.parametrize("family, name", [each for each in optimizers.ALL if each[0] in GRAPH_FAMILIES])
+@pytest.mark.parametrize("family, name", [each for each in optimizers.ALL if optimizers.in_a_graph(*each)])
 def test_updates_in_a_session_are_the_big_batch_s(family, name):
     make = optimizers.maker(family, name)
     check_updates(modes.Graph(draw(0), make, steps=3), modes.Eager(draw(0), make))
+
+
+@pytest.mark.skipif("ScheduleFreeAdamW" not in optimizers.FAMILIES["keras"], reason="an optimizer of Keras 3")
+def test_state_that_a_graph_would_lose_is_refused():
+    with pytest.raises(ga.errors.OptimizerError) as caught:
+        modes.Graph(draw(0), optimizers.maker("keras", "ScheduleFreeAdamW"))
+    assert "initializers" in str(caught.value)
 
 
 @pytest.mark.parametrize("family, name", optimizers.ALL)
