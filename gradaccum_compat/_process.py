@@ -84,7 +84,7 @@ def _listen(stream, on_progress):
     for line in iter(stream.readline, ""):
         kind, value = json.loads(line)
         if kind == "error":
-            raise getattr(errors, value.pop("type"))(**value)
+            raise getattr(errors, value["type"])(value["rule"], value["received"], value["remedy"])
         if kind == "answer":
             answer = [value]
         elif on_progress is not None:

@@ -19,14 +19,28 @@ class GradAccumError(Exception):
         remedy: what to do about it.
     """
 
-    def __init__(self, rule, received, remedy):
-        super(GradAccumError, self).__init__(rule, received, remedy)
-        self.rule = rule
-        self.received = received
-        self.remedy = remedy
+    # AutoGraph rebuilds an exception from its message, and keeps its type only if this is its constructor.
+    __init__ = Exception.__init__
+
+    @property
+    def rule(self):
+        """What must hold; the whole message where AutoGraph has rebuilt the exception."""
+        return self.args[0]
+
+    @property
+    def received(self):
+        """What came in instead."""
+        return self.args[1] if len(self.args) == 3 else ""
+
+    @property
+    def remedy(self):
+        """What to do about it."""
+        return self.args[2] if len(self.args) == 3 else ""
 
     def __str__(self):
-        return "{} Received: {}. {}".format(self.rule, self.received, self.remedy)
+        if len(self.args) != 3:
+            return "".join(str(each) for each in self.args)
+        return "{} Received: {}. {}".format(*self.args)
 
 
 class TensorFlowError(GradAccumError, ImportError):

@@ -234,3 +234,16 @@ def test_errors_are_of_one_family():
         make(steps=0)
     assert issubclass(errors.OptionError, ValueError) and issubclass(errors.OptimizerError, TypeError)
     assert issubclass(errors.GradientTypeError, TypeError) and issubclass(errors.ContextError, RuntimeError)
+
+
+def test_errors_come_through_autograph():
+    """With their type from TF 2.0 on; AutoGraph of TF 1 knows the types that are built in and no other."""
+    accumulator, kind = make(), errors.GradientsError if ga.backend().name == "tf2" else Exception
+
+    @tf.function
+    def train(gradient):
+        accumulator.accumulate([gradient])
+
+    with pytest.raises(kind) as caught:
+        train(two())
+    assert "1 gradients for 2 variables" in str(caught.value)

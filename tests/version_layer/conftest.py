@@ -29,7 +29,8 @@ try:
     outcome = {{"error": None, "value": value}}
 except ImportError as error:
     outcome = {{"error": type(error).__name__, "typed": isinstance(error, errors.TensorFlowError)}}
-    outcome.update(vars(error), message=str(error))
+    outcome.update((part, getattr(error, part)) for part in ("rule", "received", "remedy") if outcome["typed"])
+    outcome["message"] = str(error)
 print(json.dumps(outcome))
 """
 
