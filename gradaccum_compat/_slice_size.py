@@ -97,7 +97,9 @@ class _Traces(object):
         try:
             variables = [BACKEND.local(each) for each in function.get_concrete_function().graph.variables]
             before = [(each, tf.identity(each)) for each in variables]
-            return function(*batch.tensors), None
+            result, weight = function(*batch.tensors)
+            result.weight = weight
+            return result, None
         except tf.errors.ResourceExhaustedError as error:
             for variable, value in before:
                 variable.assign(value, read_value=False)
@@ -107,7 +109,8 @@ class _Traces(object):
         compute, loss_fn, variables, like = self._compute, self._loss_fn, self._variables, batch.like
 
         def compute_slices(*tensors):
-            return compute(loss_fn, variables, like(tensors), steps)
+            result = compute(loss_fn, variables, like(tensors), steps)
+            return result, result.weight
 
         # Of any number of examples: a shorter last batch is no new trace.
         return tf.function(compute_slices, input_signature=[

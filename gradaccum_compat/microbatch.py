@@ -20,7 +20,12 @@ from gradaccum_compat._target import Options
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 
-BigBatch = collections.namedtuple("BigBatch", ["loss", "gradients", "extras", "weight"])
+
+class BigBatch(collections.namedtuple("BigBatch", ["loss", "gradients", "extras"])):
+    """What microbatch_gradients returns: three values, and the weight of the batch beside them."""
+
+    weight = None
+
 
 _LOSS_RULE = (
     "loss_fn(micro_batch) returns the mean loss over it, a scalar of a float type, or (loss, weight), or "
@@ -58,12 +63,13 @@ def microbatch_gradients(loss_fn, variables, batch, steps):
             strategy.run all replicas take the same steps, and each has to make this call.
 
     Returns:
-        A namedtuple of loss, gradients, extras and weight. With g, l and w of the slices: loss is
+        A namedtuple of loss, gradients and extras, with an attribute weight. With g, l and w of the slices: loss is
         sum(w * l) / sum(w) in float32 (float64 if the loss is), gradients a list of sum(w * g) / sum(w)
         in the variables' dtypes, summed in float32 at least: a tensor, tf.IndexedSlices with unique rows,
         or None. A slice of weight zero adds nothing, NaN included; if all are, loss and gradients are zero.
         extras has loss_fn's structure, each tensor stacked along a new first axis, one row a slice, and is
-        None where there are none. weight is sum(w), a float32 scalar. Where a batch has fewer examples than
+        None where there are none. weight is sum(w), a float32 scalar; a tf.function that returns the tuple
+        returns the three alone. Where a batch has fewer examples than
         steps, loss_fn sees the last one again for the slices too many, at weight zero and without a row in
         the extras; of an empty batch it sees empty slices.
 
@@ -204,7 +210,9 @@ class _Slices(object):
         variables = [_checks.raw_variable(each) for each in self._variables]
         gradients = _algebra.cast(means[1:], [tf.as_dtype(each.dtype).base_dtype for each in variables])
         gradients = _algebra.with_dense_shapes(gradients, [each.shape.as_list() for each in variables])
-        return BigBatch(means[0], gradients, self._stacked(), tf.cast(sum(self._weights), tf.float32))
+        big = BigBatch(means[0], gradients, self._stacked())
+        big.weight = tf.cast(sum(self._weights), tf.float32)
+        return big
 
     def _stacked(self):
         if all(each is None for each in self._extras):

@@ -598,3 +598,10 @@ def test_extras_of_uneven_slices():
 @pytest.mark.parametrize("variables", [[], 3, [tf.zeros([1])]], ids=repr)
 def test_variables(variables):
     refused(errors.VariablesError, variables=variables)
+
+
+def test_it_is_three_values_and_the_weight_beside_them():
+    variable = tf.Variable([2.0])
+    big = ga.microbatch_gradients(lambda x: tf.reduce_mean(x * variable), [variable], tf.ones([5, 1]), 2)
+    loss, gradients, extras = big
+    assert (loss.numpy(), gradients[0].numpy().tolist(), extras, big.weight.numpy()) == (2.0, [1.0], None, 5.0)
