@@ -22,15 +22,13 @@ class Home(object):
     """Calls functions inside the replicas or across them, wherever the caller stands.
 
     Args:
-        variables: the variables, or None if they are not known yet.
         reducer: a function that sums a list of tensors over workers that TensorFlow does not know of.
     """
 
-    def __init__(self, variables=None, reducer=None):
+    def __init__(self, reducer=None):
         self._reducer = reducer
         self._graph = BACKEND.outermost_graph()
-        self.strategy = _strategy_of(variables) or tf.distribute.get_strategy()
-        _refuse_unknown(self.strategy)
+        self.strategy = tf.distribute.get_strategy()
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context() and self._graph is None:
             raise errors.ContextError(
                 "An accumulator is made once, for all replicas.", "one made inside strategy.run, once in each replica",
@@ -54,6 +52,7 @@ class Home(object):
     def settle(self, variables, options):
         """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
         self.strategy = _strategy_of(variables) or self.strategy
+        _refuse_unknown(self.strategy)
         _checks.skip_is_exact(options, self.replicas)
         _checks.one_engine(options, self.replicas)
         for variable in variables:

@@ -56,7 +56,7 @@ class Accumulator(tf.Module):
             nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
             reducer=_checks.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
-        self._home = Home(self._target.variables, self._options.reducer)
+        self._home = Home(self._options.reducer)
         self._cycle = None
         if not callable(variables):
             self._build()

@@ -17,7 +17,8 @@ import gradaccum_compat as ga
 v1 = tf.compat.v1
 SHAPES = [(3,), (40, 2)]
 #: Weights of each worker's micro-batches, cycle by cycle; workers repeat them if there are more.
-CYCLES = [[(1.0, 7.0, 2.0), (4.0, 0.0, 3.0)], [(5.0, 2.0, 1.0)]]
+#: None is no micro-batch at all: that worker's data has run out.
+CYCLES = [[(1.0, 7.0, 2.0), (4.0, 0.0, 3.0)], [(5.0, None, 1.0)], [(None, 2.0, None)]]
 
 
 def share(worker, number, weights):
@@ -68,7 +69,9 @@ def main(out):
         if cycle != last:
             apply()
             last = cycle
-        accumulate(*[tf.convert_to_tensor(each) for each in share(worker, number, weights)])
+        mine = share(worker, number, weights)
+        if mine[-1] is not None:
+            accumulate(*[tf.convert_to_tensor(each) for each in mine])
     apply()
     with open(out, "w") as result:
         json.dump([strategy.experimental_local_results(each)[0].numpy().tolist() for each in variables], result)

@@ -107,6 +107,24 @@ def test_a_whole_cycle_in_one_function():
         np.testing.assert_array_equal(variable.numpy(), [-5.0 * number])
 
 
+def test_a_micro_batch_that_fails_is_added_nowhere():
+    """Not even for the variables whose gradients were there before another one failed."""
+    fine, failing = tf.Variable([0.0]), tf.Variable([0.0])
+    accumulator = ga.Accumulator(sgd(), [fine, failing])
+
+    @tf.function
+    def accumulate(x):
+        late = tf.debugging.check_numerics(tf.linalg.matmul(tf.fill([300, 300], x), tf.fill([300, 300], x)), "bad")
+        return accumulator.accumulate([tf.ones([1]), late[0, :1]])
+
+    accumulate(1.0)
+    for _ in range(3):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            accumulate(float("nan"))
+    assert int(accumulator.micro_count) == 1 and float(accumulator.total_weight) == 1
+    assert [gradient.numpy()[0] for gradient in accumulator.gradients()] == [1.0, 300.0]
+
+
 def test_inside_a_gradient_tape():
     variable = tf.Variable([3.0])
     accumulator = ga.Accumulator(sgd(), [variable])

@@ -87,6 +87,14 @@ def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
         np.testing.assert_array_equal(got, np.full_like(got, -2.5 - 4.0))
 
 
+def test_rows_of_the_last_cycle_are_gone_where_data_has_run_out(mode):
+    one_more = lambda tensors: [tensors[0] + [1.0, 1.0]] if len(tensors) == 1 and tensors[0].shape[0] == 2 else tensors
+    run = mode(start(), reducer=one_more)
+    run.accumulate(draw(5))
+    run.apply()
+    assert list(run.gradients()[1].rows) == []
+
+
 def test_one_engine_reduces():
     with pytest.raises(ga.errors.OptionError):
         ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], reducer=Twin(), nonfinite="skip", loss_reduction="global_mean")
