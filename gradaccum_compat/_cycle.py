@@ -149,37 +149,42 @@ class Cycle(tf.Module):
         """The positions of the variables that have had a gradient, as far as can be known now."""
         return self._layout.known(self.seen)
 
-    def share(self, unknown):
-        """This replica's total weight, its micro-batches, and what it has seen of these variables."""
-        total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
-        return tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], tf.cast(seen, total.dtype)], 0)
+    def share_and_sums(self, known, unknown, layout):
+        """This replica's share, and its sums in a layout, None for a variable in neither list.
 
-    def sums_of(self, indices, share=None):
-        """This replica's sums, as the optimizer gets them; None for a variable that is not among the indices.
-
-        Args:
-            indices: positions of variables.
-            share: what share() returned, where another replica or worker may have got a micro-batch that this
-                one did not: then its sums are left over from the last cycle, and nothing is returned of them.
+        The share is its total weight, its micro-batches, and what it has seen of the unknown variables.
         """
-        sums = lambda: [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
-        if share is None or not indices:
-            return _algebra.with_dense_shapes(sums(), self._layout.shapes)
-        own = _algebra.cond_gradients(share[1] > 0, sums, lambda: _algebra.emptied(sums()))
-        return _algebra.with_dense_shapes(own, self._layout.shapes)
+        total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
+        share = tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], tf.cast(seen, total.dtype)], 0)
+        return share, {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout](
+            known + unknown, share[1] > 0)
 
-    # Sums of workers that can only add up tensors of one shape. Every worker hands in the same list, whatever
-    # it has seen itself; flags go with the sums, so that what is sparse comes back as the rows touched anywhere.
+    #: As they are, where one replica is alone: there is a micro-batch in them whenever they are used.
+    OWN = "own"
+    #: Nothing where this replica got no micro-batch in this cycle: what they hold is left over from the last one.
+    MASKED = "masked"
+    #: The same, dense and followed by the flags, for workers that can only add up tensors of one shape. Every
+    #: worker hands in the same list, whatever it has seen; what is sparse comes back as the rows touched anywhere.
+    WHOLE = "whole"
 
-    def whole_sums(self, share):
-        """This replica's sums as dense tensors, followed by the flags."""
+    def _own_sums(self, indices, came):
+        sums = [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
+        return _algebra.with_dense_shapes(sums, self._layout.shapes)
+
+    def _masked_sums(self, indices, came):
+        if not indices:
+            return self._own_sums(indices, came)
+        own = lambda: self._own_sums(indices, came)
+        sums = _algebra.cond_gradients(came, own, lambda: _algebra.emptied(own()))
+        return _algebra.with_dense_shapes(sums, self._layout.shapes)
+
+    def _whole_sums(self, indices, came):
         own = _algebra.cond_list(
-            share[1] > 0, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
-        came = tf.cast(share[1] > 0, tf.float32)
-        return own + [came * _read(each) for each in (self.dense, self.rows.flags)]
+            came, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
+        return own + [tf.cast(came, tf.float32) * _read(each) for each in (self.dense, self.rows.flags)]
 
     def from_whole(self, whole, indices):
-        """What sums_of() would return, from whole_sums() of all workers, added up."""
+        """The sums of all workers, None for a variable that is not among the indices, from whole ones added up."""
         dense, row_flags = whole[len(self.sums):]
         return [self._from_whole(index, whole[index], dense[index] > 0, row_flags) if index in indices else None
                 for index in range(len(self.sums))]

@@ -6,11 +6,19 @@ Nothing here knows what a loss or a gradient is.
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
+import collections
+
 import tensorflow as tf
 
 from gradaccum_compat import _checks, errors
 
 _REMEDY = "Pass the tensors of one batch, such as (x, y), with as many examples each; close over everything else."
+
+
+class BigBatch(collections.namedtuple("BigBatch", ["loss", "gradients", "extras"])):
+    """What microbatch_gradients returns: three values, and the weight of the batch beside them."""
+
+    weight = None
 
 
 class Batch(object):

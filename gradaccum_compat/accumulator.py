@@ -175,9 +175,9 @@ class Accumulator(tf.Module):
 
     def _apply(self):
         known = self._cycle.known()
-        share, total, late = self._shares(known)
+        sums, total, late = self._shares(known)
         moved, finite = _algebra.cond_list(
-            total > 0, lambda: self._update(share, total, late, known), lambda: [tf.constant(False), tf.constant(True)])
+            total > 0, lambda: self._update(sums, total, late, known), lambda: [tf.constant(False), tf.constant(True)])
         with tf.control_dependencies([moved]):
             ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
         with tf.control_dependencies([ended]):
@@ -187,39 +187,48 @@ class Accumulator(tf.Module):
             return tf.identity(moved)
 
     def _shares(self, known):
-        """What decides, in one small reduction: each replica's share, the weight of all, and gradients not known of."""
+        """Each replica's sums; and what decides, from one small reduction: the weight of all replicas, and whether
+        one of them has a gradient of a variable that is not known to have any."""
         unknown = [index for index in range(len(self._target.variables)) if index not in known]
-        share = self._home.on_replicas(self._cycle.share, unknown)
+        share, sums = self._home.on_replicas(self._cycle.share_and_sums, known, unknown, self._layout_of_sums())
         total = self._home.sum_over_replicas(share, _checks.raw_variable(self._target.variables[0]))
-        return share, total[0], tf.reduce_any(total[2:] > 0) if unknown else None
+        return sums, total[0], tf.reduce_any(total[2:] > 0) if unknown else None
 
-    def _update(self, share, total, late, known):
+    def _update(self, sums, total, late, known):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
         if late is None:
-            return self._move(share, total, known)
+            return self._move(sums, total, known)
         # A graph that was built before one of the variables had its first gradient may find one here.
         everything = range(len(self._target.variables))
         return _algebra.cond_list(
-            late, lambda: self._move(share, total, everything), lambda: self._move(share, total, known))
+            late, lambda: self._move(sums, total, everything), lambda: self._move(sums, total, known))
 
-    def _move(self, share, total, indices):
-        gradients = self._home.on_replicas(self._big_batch, self._reduced_sums(share, indices), total)
-        hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
+    def _move(self, sums, total, indices):
+        reduced = self._reduced(sums, indices)
         if self._options.nonfinite != "raise":
-            return [hand_over(), tf.constant(True)]
+            return [self._home.one_of(self._home.on_replicas(self._normalise_and_hand_over, reduced, total)),
+                    tf.constant(True)]
+        gradients = self._home.on_replicas(self._big_batch, reduced, total)
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
+        hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _reduced_sums(self, share, indices):
-        """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+    def _layout_of_sums(self):
+        """How sums are handed to what reduces them."""
         if self._home.replicas == 1 and self._options.reducer is None:
-            return self._cycle.sums_of(indices)
+            return Cycle.OWN
+        return Cycle.MASKED if self._home.adds_rows() else Cycle.WHOLE
+
+    def _reduced(self, sums, indices):
+        """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+        if self._layout_of_sums() == Cycle.OWN:
+            return _only(sums, indices)
         variables = [_checks.raw_variable(each) for each in self._target.variables]
-        if self._home.adds_rows():
-            return self._home.sum_gradients(self._home.on_replicas(self._cycle.sums_of, indices, share), variables)
-        whole = self._home.on_replicas(self._cycle.whole_sums, share)
-        return self._home.on_replicas(
-            self._cycle.from_whole, self._home.sum_gradients(whole, variables + variables[:1] * 2), indices)
+        if self._layout_of_sums() == Cycle.MASKED:
+            return self._home.sum_gradients(_only(sums, indices), variables)
+        # Whole tensors are followed by two of flags.
+        whole = self._home.sum_gradients(sums, variables + variables[:1] * 2)
+        return self._home.on_replicas(self._cycle.from_whole, whole, indices)
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
@@ -233,6 +242,11 @@ class Accumulator(tf.Module):
             sums = _algebra.clip_by_global_norm(sums, self._options.clip_norm)
         return _algebra.cast(sums, self._target.dtypes)
 
+    def _normalise_and_hand_over(self, sums, total):
+        # In one go: under MirroredStrategy each way to the replicas may take TensorFlow a second, in eager code
+        # and when a graph is built, since its coordinator looks once a second whether their threads are done.
+        return self._hand_over(self._big_batch(sums, total))
+
     def _hand_over(self, gradients):
         """Calls the optimizer on each replica, with the variables that have a gradient."""
         pairs = [pair for pair in zip(gradients, self._target.variables) if pair[0] is not None]
@@ -245,10 +259,14 @@ class Accumulator(tf.Module):
 
     def _gradients_so_far(self):
         known = self._cycle.known()
-        share, total, _ = self._shares(known)
-        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced_sums(share, known), total)
+        sums, total, _ = self._shares(known)
+        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced(sums, known), total)
 
     def _big_batch_or_nothing(self, sums, total):
         gradients = _algebra.cond_gradients(
             total > 0, lambda: self._big_batch(sums, total), lambda: _algebra.emptied(self._big_batch(sums, total)))
         return _algebra.with_dense_shapes(gradients, [shape.as_list() for shape in self._target.shapes])
+
+
+def _only(sums, indices):
+    return [each if index in indices else None for index, each in enumerate(sums)]

@@ -6,7 +6,6 @@ kept here, and nothing is reduced over replicas: Accumulator does both.
 
 from __future__ import absolute_import, division, print_function
 
-import collections
 import contextlib
 import numbers
 
@@ -15,16 +14,10 @@ import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _slice_size, errors
 from gradaccum_compat._cycle import after
-from gradaccum_compat._slicing import Batch, Bounds
+from gradaccum_compat._slicing import Batch, BigBatch, Bounds
 from gradaccum_compat._target import Options
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
-
-
-class BigBatch(collections.namedtuple("BigBatch", ["loss", "gradients", "extras"])):
-    """What microbatch_gradients returns: three values, and the weight of the batch beside them."""
-
-    weight = None
 
 
 _LOSS_RULE = (
@@ -43,8 +36,7 @@ def microbatch_gradients(loss_fn, variables, batch, steps):
     as it likes and the memory of one slice is not promised: compile loss_fn instead of what calls this.
 
     Example:
-        >>> big = ga.microbatch_gradients(loss_fn, model.trainable_variables, (x, y), steps=4)   # doctest: +SKIP
-        >>> accumulator.accumulate(big.gradients, big.weight)                                     # doctest: +SKIP
+        >>> big = ga.microbatch_gradients(loss_fn, model.trainable_variables, (x, y), steps=4)  # doctest: +SKIP
 
     Args:
         loss_fn: function of a slice of the batch, in the batch's structure. Returns the mean loss over the
