@@ -1,13 +1,13 @@
 """Batch: a nested structure of tensors with a common first dimension, and how it is cut into slices.
 
-Nothing here knows what a loss or a gradient is.
+What comes of it is a BigBatch. Nothing here computes a loss or a gradient.
 """
 
 from __future__ import absolute_import, division, print_function
 
-import numpy as np
 import collections
 
+import numpy as np
 import tensorflow as tf
 
 from gradaccum_compat import _checks, errors
