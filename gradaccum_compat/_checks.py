@@ -10,14 +10,10 @@ import math
 import numbers
 
 import numpy as np
-import six
 import tensorflow as tf
 
 from gradaccum_compat import errors
 
-LOSS_REDUCTIONS = ("mean", "sum", "global_mean", "none")
-NONFINITE = ("propagate", "skip", "raise")
-SUM_DTYPES = ("float32", "float64")
 _GRADIENT_REMEDY = "Hand in what tape.gradient(loss, variables) or tf.gradients returns, in the variables' order."
 
 
@@ -30,86 +26,6 @@ def on_device(condition, error):
     # Not tf.debugging.Assert, whose message is a tensor: XLA up to TF 2.4 compiles no strings.
     flag = tf.compat.v2.where(condition, 0.0, float("nan"))
     return tf.debugging.check_numerics(flag, str(error))
-
-
-# Options
-
-
-def option(name, value, allowed):
-    if not isinstance(value, six.string_types) or value not in allowed:
-        raise errors.OptionError(
-            "{} must be one of {}.".format(name, ", ".join(repr(each) for each in allowed)),
-            repr(value), "Choose one of these.")
-    return value
-
-
-def sum_dtype(value):
-    """Returns the tf.DType of the sums: float32 or float64, since half precision loses small addends."""
-    try:
-        dtype = tf.as_dtype(value)
-    except TypeError:
-        dtype = None
-    if dtype is None or dtype.name not in SUM_DTYPES:
-        raise errors.OptionError(
-            "dtype must be float32 or float64: sums in half precision lose what is added.", repr(value),
-            'Leave it out, or pass dtype="float64"; the variables may be of any float type.')
-    return dtype
-
-
-def steps(value):
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise errors.OptionError(
-            "steps must be a positive integer: the number of micro-batches of a cycle.", repr(value),
-            "Pass steps=4, say, or leave it out and call apply() where a cycle ends.")
-    return int(value)
-
-
-def clip_norm(value):
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < float("inf"):
-        raise errors.OptionError(
-            "clip_norm must be a positive, finite number: the largest global norm of an update's gradients.",
-            repr(value), "Pass clip_norm=1.0, say, or leave it out for no clipping.")
-    return float(value)
-
-
-def reducer(value):
-    if value is not None and not callable(value):
-        raise errors.OptionError(
-            "reducer must be a function that takes a list of tensors and returns their sums over all workers.",
-            repr(value), "Pass a function, or leave it out.")
-    return value
-
-
-def has_steps(value):
-    if value is None:
-        raise errors.OptionError(
-            "step() needs to know how many micro-batches make a cycle.", "an accumulator made without steps",
-            "Make it with Accumulator(..., steps=4), or call accumulate() and apply().")
-
-
-def skip_is_exact(options, replicas):
-    """Dropping one replica's share of a global mean would need every replica to drop its own, in every micro-batch."""
-    if options.nonfinite == "skip" and options.loss_reduction == "global_mean" and replicas > 1:
-        raise errors.OptionError(
-            'nonfinite="skip" drops a micro-batch on every replica alike or not at all.',
-            'loss_reduction="global_mean" on {} replicas, where a share has no weight of its own'.format(replicas),
-            'Hand in each replica\'s mean with loss_reduction="mean" and its examples as weight, or use nonfinite="raise".')
-
-
-def one_engine(options, replicas):
-    """A reducer sums over processes that each have one replica; what the strategy sums, it must not sum again."""
-    if options.reducer is not None and replicas > 1:
-        raise errors.OptionError(
-            "One engine reduces: the strategy or the reducer.", "a reducer under a strategy of {} replicas".format(replicas),
-            "Leave the reducer out under tf.distribute, or run each worker without a strategy.")
-    if options.reducer is not None and options.nonfinite == "skip" and options.loss_reduction == "global_mean":
-        raise errors.OptionError(
-            'nonfinite="skip" drops a micro-batch on every worker alike or not at all.',
-            'loss_reduction="global_mean" with a reducer', 'Use loss_reduction="mean", or nonfinite="raise".')
 
 
 # Optimizer and variables
@@ -152,11 +68,18 @@ def _why_no_variable(value):
         return "not a variable"
     if not tf.as_dtype(value.dtype).base_dtype.is_floating:
         return "of dtype {}".format(tf.as_dtype(value.dtype).name)
-    if not getattr(value, "trainable", True):
+    if not _is_trainable(value):
         return "not trainable"
     if not value.shape.is_fully_defined():
         return "of unknown shape {}".format(value.shape)
     return None
+
+
+def _is_trainable(variable):
+    try:
+        return getattr(variable, "trainable", True)
+    except NotImplementedError:  # CentralStorageStrategy's variables on TF 1.14
+        return True
 
 
 def _refuse_twins(raw):

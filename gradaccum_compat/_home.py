@@ -8,7 +8,7 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import _checks, errors
+from gradaccum_compat import _checks, _options, errors
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 
@@ -53,8 +53,8 @@ class Home(object):
         """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
         self.strategy = _strategy_of(variables) or self.strategy
         _refuse_unknown(self.strategy)
-        _checks.skip_is_exact(options, self.replicas)
-        _checks.one_engine(options, self.replicas)
+        _options.skip_is_exact(options, self.replicas)
+        _options.one_engine(options, self.replicas)
         for variable in variables:
             if self.strategy.num_replicas_in_sync > 1 and _strategy_of([variable]) is not self.strategy:
                 raise errors.VariablesError(
@@ -138,8 +138,10 @@ class Home(object):
         if self._reducer is not None:
             return list(self._reducer(gradients))
         pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
-        reduced = iter(self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else [])
-        return [None if gradient is None else next(reduced) for gradient in gradients]
+        reduced = self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else []
+        # CentralStorageStrategy of TF 1.14 says that the one sum is a value for each replica.
+        sums = iter([self.one_of(each) if len(self.shares(each)) == 1 else each for each in reduced])
+        return [None if gradient is None else next(sums) for gradient in gradients]
 
 
 def _strategy_of(variables):

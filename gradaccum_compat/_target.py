@@ -1,6 +1,6 @@
-"""What an accumulator was made for and how: the optimizer, the variables, the options.
+"""What an accumulator was made for: the optimizer and the variables.
 
-None of it is trackable by tf.train.Checkpoint: the model and the optimizer are saved by themselves.
+Neither is trackable by tf.train.Checkpoint here: the model and the optimizer are saved by themselves.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -8,13 +8,6 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat import _checks
-
-
-class Options(object):
-    """The constructor's options, checked."""
-
-    def __init__(self, **options):
-        self.__dict__.update(options)
 
 
 class Target(object):

@@ -8,11 +8,11 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import _algebra, _checks, _micro_batch, optimizers
+from gradaccum_compat import _algebra, _checks, _micro_batch, _options, optimizers
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
 from gradaccum_compat._reduced import reductions_done
-from gradaccum_compat._target import Options, Target
+from gradaccum_compat._target import Target
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 
@@ -48,13 +48,13 @@ class Accumulator(tf.Module):
     def __init__(self, optimizer, variables, steps=None, loss_reduction="mean", dtype="float32",
                  clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator"):
         super(Accumulator, self).__init__(name=name)
-        self._options = Options(
-            steps=_checks.steps(steps),
-            loss_reduction=_checks.option("loss_reduction", loss_reduction, _checks.LOSS_REDUCTIONS),
-            dtype=_checks.sum_dtype(dtype),
-            clip_norm=_checks.clip_norm(clip_norm),
-            nonfinite=_checks.option("nonfinite", nonfinite, _checks.NONFINITE),
-            reducer=_checks.reducer(reducer))
+        self._options = _options.Options(
+            steps=_options.steps(steps),
+            loss_reduction=_options.option("loss_reduction", loss_reduction, _options.LOSS_REDUCTIONS),
+            dtype=_options.sum_dtype(dtype),
+            clip_norm=_options.clip_norm(clip_norm),
+            nonfinite=_options.option("nonfinite", nonfinite, _options.NONFINITE),
+            reducer=_options.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
         self._home = Home(self._options.reducer)
         self._cycle = None
@@ -96,7 +96,7 @@ class Accumulator(tf.Module):
         Returns:
             A scalar bool tensor: whether the optimizer moved.
         """
-        _checks.has_steps(self._options.steps)
+        _options.has_steps(self._options.steps)
         count = self.accumulate(gradients, weight)
         return self._home.across_replicas(self._apply_at_boundary, count)
 

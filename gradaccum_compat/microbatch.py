@@ -14,11 +14,10 @@ import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _slice_size, errors
 from gradaccum_compat._cycle import after
+from gradaccum_compat._options import Options
 from gradaccum_compat._slicing import Batch, BigBatch, Bounds
-from gradaccum_compat._target import Options
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
-
 
 _LOSS_RULE = (
     "loss_fn(micro_batch) returns the mean loss over it, a scalar of a float type, or (loss, weight), or "

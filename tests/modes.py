@@ -85,7 +85,8 @@ class Run(object):
     def _bound(self, method):
         if method == "plain":
             return lambda gradients, weight: self.optimizer.apply_gradients(
-                [pair for pair in zip(gradients, self.variables) if pair[0] is not None])
+                [(_with_dense_shape(gradient, variable), variable)
+                 for gradient, variable in zip(gradients, self.variables) if gradient is not None])
         return getattr(self.accumulator, method)
 
 
@@ -226,6 +227,13 @@ def unflatten(layout, flat):
     tensors = iter(flat)
     return [None if kind is None else tf.IndexedSlices(next(tensors), next(tensors)) if kind == "slices"
             else next(tensors) for kind in layout]
+
+
+def _with_dense_shape(gradient, variable):
+    """What TensorFlow's own gradients have, and Keras 3 asks for."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(variable.shape.as_list(), tf.int64))
 
 
 def tensor(gradient):
