@@ -130,9 +130,9 @@ def test_options_and_their_defaults_are_the_constructor_s():
 
 
 def test_each_loss_reduction_is_explained():
-    from gradaccum_compat import _checks
+    from gradaccum_compat import _options
     shown = [name.strip('"') for name, _ in table_under("Which loss gives which")]
-    assert shown == list(_checks.LOSS_REDUCTIONS)
+    assert shown == list(_options.LOSS_REDUCTIONS)
 
 
 def test_errors_are_those_that_there_are():
