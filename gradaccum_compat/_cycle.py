@@ -47,7 +47,8 @@ class Cycle(tf.Module):
         self.micro_count = self._state([], tf.int64, "micro_count", SAME)
         self.total_weight = self._state([], self._layout.weight_dtype, "total_weight")
         self.update_count = self._state([], tf.int64, "update_count", SAME)
-        self.skipped_count = self._state([], tf.int64, "skipped_count")
+        # A float: TF 1.14 shares out what was summed over replicas by a multiplication, which an integer fails.
+        self.skipped_count = self._state([], tf.float64, "skipped_count")
         self.seen = self._flags([len(variables)], "seen")
         self.dense = self._flags([len(variables)], "dense")
         self.rows = TouchedRows(self._layout.heights, self._flags)
@@ -86,7 +87,7 @@ class Cycle(tf.Module):
             counted = [BACKEND.add(self.micro_count, tf.ones([], tf.int64)),
                        BACKEND.add(self.total_weight, tf.cast(weight, self._layout.weight_dtype))]
             if kept is not None:
-                counted.append(BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.int64)))
+                counted.append(BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.float64)))
         with after(flagged + counted):
             return count + 1
 

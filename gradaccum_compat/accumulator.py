@@ -136,7 +136,7 @@ class Accumulator(tf.Module):
     @property
     def skipped_count(self):
         """Micro-batches that nonfinite="skip" has dropped so far."""
-        return self._read("skipped_count")
+        return tf.cast(tf.round(self._read("skipped_count")), tf.int64)
 
     # Getting ready
 

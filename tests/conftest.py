@@ -31,7 +31,7 @@ def pytest_configure(config):
         found = _version(tf)
         _stop_unless(found.split(".")[:2] == named.split(".")[:2],
                      "TensorFlow {} is installed where {} should be".format(found, named))
-    _set_up(tf)
+    set_up(tf)
     if os.environ.get("GRADACCUM_GPU"):
         _stop_unless(bool(tf.config.experimental.list_physical_devices("GPU")),
                      "a GPU environment found no GPU, and must not pass on the CPU")
@@ -59,7 +59,7 @@ def _stop_unless(condition, message):
         pytest.exit("wrong environment: " + message, returncode=4)
 
 
-def _set_up(tf):
+def set_up(tf):
     """Eager execution on every TensorFlow, several logical CPUs, and no chatter."""
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     if not tf.executing_eagerly():

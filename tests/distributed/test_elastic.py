@@ -1,0 +1,34 @@
+"""A cycle that is begun on some number of replicas is finished on another, as if it had not been interrupted."""
+
+from __future__ import absolute_import, division, print_function
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def run(count, part, folder):
+    """Runs a part of elastic.py on so many replicas, and returns the weights that it ends with."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(HERE), HERE]))
+    subprocess.check_call(
+        [sys.executable, os.path.join(HERE, "elastic.py"), str(count), part, str(folder)], env=environment)
+    return json.loads(folder.join(part + ".json").read())
+
+
+@pytest.fixture(scope="module")
+def whole(tmpdir_factory):
+    """The weights of one replica that was not interrupted."""
+    return run(1, "whole", tmpdir_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("before, after", [(2, 1), (2, 3), (1, 4)])
+def test_another_number_of_replicas_finishes_the_cycle(tmpdir, whole, before, after):
+    run(before, "save", tmpdir)
+    for got, want in zip(run(after, "finish", tmpdir), whole):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
