@@ -39,6 +39,16 @@ class Cycle(tf.Module):
         rows: the rows that sparse gradients have touched.
     """
 
+    # How sums are handed to what reduces them.
+
+    #: As they are, where one replica is alone: there is a micro-batch in them whenever they are used.
+    OWN = "own"
+    #: Nothing where this replica got no micro-batch in this cycle: what they hold is left over from the last one.
+    MASKED = "masked"
+    #: The same, dense and followed by the flags, for workers that can only add up tensors of one shape. Every
+    #: worker hands in the same list, whatever it has seen; what is sparse comes back as the rows touched anywhere.
+    WHOLE = "whole"
+
     def __init__(self, variables, dtype, name):
         super(Cycle, self).__init__(name=name)
         self._layout = _Layout(variables, dtype)
@@ -157,16 +167,8 @@ class Cycle(tf.Module):
         """
         total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
         share = tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], tf.cast(seen, total.dtype)], 0)
-        return share, {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout](
-            known + unknown, share[1] > 0)
-
-    #: As they are, where one replica is alone: there is a micro-batch in them whenever they are used.
-    OWN = "own"
-    #: Nothing where this replica got no micro-batch in this cycle: what they hold is left over from the last one.
-    MASKED = "masked"
-    #: The same, dense and followed by the flags, for workers that can only add up tensors of one shape. Every
-    #: worker hands in the same list, whatever it has seen; what is sparse comes back as the rows touched anywhere.
-    WHOLE = "whole"
+        sums = {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout]
+        return share, sums(known + unknown, share[1] > 0)
 
     def _own_sums(self, indices, came):
         sums = [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]

@@ -37,7 +37,7 @@ def prepare(gradients, weight, shapes, dtypes, options):
 
 
 def _sound_or_nan(weight):
-    """XLA drops assertions: there an unsound weight makes the update NaN, instead of silently wrong."""
+    """XLA drops checks: there an unsound weight makes the update NaN, instead of silently wrong."""
     if not tf.is_tensor(weight):
         return weight
     return tf.compat.v2.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))

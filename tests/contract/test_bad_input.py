@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import gradaccum_compat as ga
 import modes
-from reference import Slices
 
 v1, errors = tf.compat.v1, ga.errors
 GOOD = [np.array([1.0, 2.0], np.float32), np.ones((4, 3), np.float32)]

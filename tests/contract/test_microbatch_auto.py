@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
 import replicas
 
 v1, errors = tf.compat.v1, ga.errors
