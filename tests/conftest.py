@@ -7,6 +7,7 @@ A misspelt factor would otherwise test whatever happens to be installed, and rep
 from __future__ import absolute_import, division, print_function
 
 import os
+import re
 import sys
 
 import pytest
@@ -15,11 +16,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 LOGICAL_CPUS = 4
 
+#: What tox's environments are named from. Its own answer to a misspelt `-gpu` is a row without that factor.
+FACTOR = re.compile(r"py\d+|tf\d+(rc)?|notf|gpu|tfkeras|horovod|crossversion|None")
+
 #: These need two environments at once; tox's row `crossversion` names them.
 collect_ignore = [] if "GRADACCUM_OLD" in os.environ else ["cross_version"]
 
 
 def pytest_configure(config):
+    for factor in os.environ.get("TOX_ENV_NAME", "None").split("-"):
+        _stop_unless(re.match("({})$".format(FACTOR.pattern), factor), "tox.ini has no factor {!r}".format(factor))
     named = os.environ.get("GRADACCUM_TF")
     if named == "none":
         return _stop_unless(_tensorflow() is None, "a TensorFlow is installed where none should be")
@@ -32,6 +38,8 @@ def pytest_configure(config):
         _stop_unless(found.split(".")[:2] == named.split(".")[:2],
                      "TensorFlow {} is installed where {} should be".format(found, named))
     set_up(tf)
+    if os.environ.get("GRADACCUM_TF_KERAS"):
+        _stop_unless(_imports("tf_keras"), "tf_keras should be installed and does not import")
     if os.environ.get("GRADACCUM_GPU"):
         _stop_unless(bool(tf.config.experimental.list_physical_devices("GPU")),
                      "a GPU environment found no GPU, and must not pass on the CPU")
@@ -48,6 +56,14 @@ def _tensorflow():
     except ImportError:
         return None
     return tensorflow
+
+
+def _imports(name):
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _version(tf):

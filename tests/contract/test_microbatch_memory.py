@@ -10,7 +10,8 @@ import pytest
 
 import modes
 
-needs_jit = pytest.mark.skipif(modes.JIT is None, reason="tf.function compiles with XLA from TF 2.1 on")
+# XLA of 2.1 to 2.4, where the argument is called experimental_compile, keeps more: 113 MiB on 2.1, of 212 for the batch.
+needs_jit = pytest.mark.skipif("jit_compile" not in (modes.JIT or {}), reason="XLA keeps the bound from TF 2.5 on")
 
 # Memory
 

@@ -28,6 +28,13 @@ def test_another_tensorflow_than_the_named_one(named):
     assert "wrong environment" in output and named in output
 
 
+@pytest.mark.parametrize("name", ["py37-tf114-gpv", "py37-tf2.4", "py312-tf218-tf-keras"])
+def test_a_misspelt_factor(name):
+    code, output = outcome(TOX_ENV_NAME=name)
+    assert code not in (0, 5)
+    assert "wrong environment" in output and "no factor" in output
+
+
 @pytest.mark.skipif(not os.environ.get("GRADACCUM_TF", "none")[0].isdigit() or "GRADACCUM_GPU" in os.environ,
                     reason="for rows with a TensorFlow and without a GPU")
 def test_a_gpu_row_without_a_gpu():
