@@ -18,6 +18,7 @@ _HOMES = {
     "Accumulator": "gradaccum_compat.accumulator",
     "backend": _DETECTION,
     "microbatch_gradients": "gradaccum_compat.microbatch",
+    "wrap_optimizer": "gradaccum_compat.optimizers.wrapping",
 }
 _SUBMODULES = ("errors",)
 

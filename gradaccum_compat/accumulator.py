@@ -141,6 +141,11 @@ class Accumulator(tf.Module):
     # Getting ready
 
     @no_autograph
+    def build(self):
+        """Makes the state and the optimizer's own now, instead of at the first use."""
+        self._ready()
+
+    @no_autograph
     def _read(self, counter):
         self._ready()
         return self._home.in_scope(lambda: tf.identity(getattr(self._cycle, counter)))

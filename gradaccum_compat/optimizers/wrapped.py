@@ -1,0 +1,130 @@
+"""What all wrapped optimizers share: the class that they are of, and the accumulator behind it.
+
+A wrapped optimizer is a second view of the plain one: an object of a subclass of its class, with the
+same attributes (not copies of them). So whatever reads or sets a learning rate, a slot or a checkpoint
+of the one does it to the other; and the plain one still moves by its own rules, which is what the
+accumulator has it do once per cycle. What a generation calls "apply these gradients" is overridden
+by its file here, and nothing else.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import tensorflow as tf
+
+from gradaccum_compat import _algebra, _checks, errors
+from gradaccum_compat.accumulator import Accumulator
+
+#: The attribute that a wrapped optimizer has and a plain one uses for nothing.
+_ATTRIBUTE = "_gradaccum_compat"
+#: The name under which a checkpoint of the optimizer has the accumulator.
+_CHECKPOINT_KEY = "accumulator"
+
+_CLASSES = {}
+
+
+def is_wrapped(optimizer):
+    return isinstance(optimizer, Wrapped)
+
+
+def wrap(mixin, plain, weight, options):
+    """Returns the plain optimizer's second view.
+
+    Args:
+        mixin: subclass of Wrapped, of the plain optimizer's generation.
+        plain: the optimizer.
+        weight: the micro-batches' weight: a number, a tensor, or a function that returns one.
+        options: the Accumulator's.
+    """
+    wrapped = object.__new__(_class_of(mixin, type(plain)))
+    # Past each generation's own __setattr__, which would take the attributes for something to track.
+    object.__setattr__(wrapped, "__dict__", plain.__dict__)
+    accumulation = Accumulation(mixin.HAND_OVER(plain), weight, options)
+    wrapped.__dict__[_ATTRIBUTE] = accumulation
+    wrapped._track_trackable(accumulation.accumulator, _CHECKPOINT_KEY, overwrite=True)
+    return wrapped
+
+
+def _class_of(mixin, plain_class):
+    if (mixin, plain_class) not in _CLASSES:
+        _CLASSES[mixin, plain_class] = type(mixin.__name__, (mixin, plain_class), {"__doc__": plain_class.__doc__})
+    return _CLASSES[mixin, plain_class]
+
+
+class HandOver(object):
+    """The plain optimizer as the accumulator gets it; a generation may do something before it moves."""
+
+    def __init__(self, plain):
+        self.plain = plain
+
+    def __getattr__(self, name):
+        return getattr(self.plain, name)
+
+    def apply_gradients(self, pairs):
+        return self.plain.apply_gradients(pairs)
+
+
+class Accumulation(object):
+    """The accumulator of a wrapped optimizer, with the variables that it learns of when they are first used."""
+
+    def __init__(self, hand_over, weight, options):
+        self.hand_over = hand_over
+        self.options = options
+        self._weight = weight
+        self._variables = None
+        self._left = False
+        self.accumulator = Accumulator(hand_over, lambda: self._variables, **options)
+
+    def build(self, variables):
+        """Makes the state of the accumulator, and the optimizer's own, for these variables if there is none yet."""
+        if self._variables is None:
+            self._variables = _checks.variables(list(variables))
+            self.accumulator.build()
+
+    def step(self, pairs, aggregated=False):
+        """Adds a micro-batch, and has the optimizer move at the end of a cycle. Returns whether it moved.
+
+        Args:
+            pairs: (gradient, variable) of each variable.
+            aggregated: whether the caller has summed the gradients over the replicas already.
+        """
+        pairs = list(pairs)
+        self.build([variable for _, variable in pairs])
+        gradients = self._in_order(pairs)
+        if aggregated and not self._left:
+            gradients = _algebra.scale(gradients, 1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
+        self._left = False
+        return self.accumulator.step(gradients, self._weight() if callable(self._weight) else self._weight)
+
+    def left_to_the_cycle(self, pairs):
+        """Stands in for the sum over replicas of one micro-batch's gradients, which step() is then told to be done."""
+        self._left = True
+        return pairs
+
+    def _in_order(self, pairs):
+        """A gradient for each variable; None for those that are not among the pairs, as frozen layers are not."""
+        positions = {id(variable): position for position, variable in enumerate(self._variables)}
+        gradients = [None] * len(self._variables)
+        for gradient, variable in pairs:
+            if id(variable) not in positions:
+                raise errors.VariablesError(
+                    "A wrapped optimizer accumulates for the variables that it was first used with.",
+                    "a gradient of {}, which was not among them".format(_checks.describe(variable)),
+                    "Wrap a new optimizer and compile again after making more variables trainable; or make the layers "
+                    "trainable first, and freeze them after the first call of build() or fit().")
+            gradients[positions[id(variable)]] = gradient
+        return gradients
+
+
+class Wrapped(object):
+    """Base of the generations' mixins: what every wrapped optimizer has."""
+
+    HAND_OVER = HandOver
+
+    @property
+    def accumulator(self):
+        """The Accumulator behind it, with its counters, apply() and reset()."""
+        return self._accumulation.accumulator
+
+    @property
+    def _accumulation(self):
+        return self.__dict__[_ATTRIBUTE]
