@@ -86,7 +86,7 @@ class Cycle(tf.Module):
         self._layout.learn(gradients)
         # Everything waits for the gradients: a micro-batch that fails is counted nowhere. fit() of
         # 1.15 and 2.0 ends an epoch by running the step once more on an exhausted iterator.
-        with tf.control_dependencies(_algebra.values(gradients)):
+        with after(_algebra.values(gradients)):
             count, seen, dense = [_read(each) for each in (self.micro_count, self.seen, self.dense)]
         first = tf.equal(count, 0)
         cleaned = self._clean(first, gradients, seen > 0, dense > 0)
@@ -267,8 +267,9 @@ def _if(condition, ops):
 
 
 def after(ops):
-    """tf.control_dependencies on ops of which some are None, as assignments are in eager code."""
-    return tf.control_dependencies([op for op in ops if op is not None])
+    """tf.control_dependencies on ops or tensors of which some are None, as assignments are in eager code."""
+    # On a tensor's op: TF 2.4 takes no tensor of an outer graph, as in the branch where a loss scale calls us.
+    return tf.control_dependencies([getattr(op, "op", op) for op in ops if op is not None])
 
 
 def done(ops):

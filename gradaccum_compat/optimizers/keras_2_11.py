@@ -15,7 +15,7 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(AccumulatedOptimizer, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(wrapped.Wrapped):
+class AccumulatedOptimizer(loss_scale.CountingUpdates, wrapped.Wrapped):
 
     def build(self, var_list):
         self._accumulation.build(var_list)

@@ -23,10 +23,24 @@ def wrap(optimizer, weight, options):
 
 class AccumulatedOptimizer(wrapped.Wrapped):
 
+    _in_a_loss_scale = False
+
+    @property
+    def loss_scale_factor(self):
+        return self.__dict__["loss_scale_factor"]
+
+    @loss_scale_factor.setter
+    def loss_scale_factor(self, value):
+        # A loss-scale optimizer, which compile() makes too, switches this off in the optimizer that it is made around.
+        self.__dict__["loss_scale_factor"] = value
+        self.__dict__["_in_a_loss_scale"] = value is None
+
     def build(self, variables):
         self._accumulation.build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # What apply_gradients, fit() and the loss-scale optimizer call.
+        # What apply_gradients, fit() and the loss-scale optimizer call. The latter looks for an overflow on the first
+        # replica alone.
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        self._accumulation.step(zip(grads, variables))
+        self._accumulation.step(
+            zip(grads, variables), drop_overflow=self._in_a_loss_scale and wrapped.replicas() > 1)

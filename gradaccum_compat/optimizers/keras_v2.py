@@ -21,7 +21,7 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(mixin, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(wrapped.Wrapped):
+class AccumulatedOptimizer(loss_scale.CountingUpdates, wrapped.Wrapped):
 
     #: fit() of 2.2 and 2.3 would reduce the gradients of each micro-batch before it hands them over.
     _HAS_AGGREGATE_GRAD = False

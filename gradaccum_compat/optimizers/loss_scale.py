@@ -2,23 +2,64 @@
 
 from __future__ import absolute_import, division, print_function
 
+import tensorflow as tf
+
+#: Where they keep the optimizer that they are around: a property or an attribute, an attribute alone before 2.4.
+_INNER = ("inner_optimizer", "_optimizer")
+
 
 def serves(optimizer):
-    # `inner_optimizer` came with 2.4, for the experimental one's `get_unscaled_gradients`; v1's has `_optimizer` alone.
-    return any(hasattr(optimizer, each) for each in ("inner_optimizer", "get_unscaled_gradients")) or (
-        "LossScale" in type(optimizer).__name__)
+    return "LossScale" in " ".join(each.__name__ for each in type(optimizer).__mro__)
+
+
+def inner(optimizer):
+    """The optimizer inside of a loss-scale optimizer; any other as it is."""
+    return next(getattr(optimizer, name) for name in _INNER if hasattr(optimizer, name)) if serves(optimizer) else optimizer
 
 
 def around(optimizer, wrap):
-    """A loss-scale optimizer like this one around a wrapped inner optimizer.
+    """The same loss-scale optimizer, scale and all, around its wrapped inner optimizer.
 
     Args:
-        optimizer: the loss-scale optimizer; its scale starts afresh.
+        optimizer: the loss-scale optimizer.
         wrap: function that wraps the inner optimizer.
     """
-    inner = wrap(getattr(optimizer, "inner_optimizer", None) or optimizer._optimizer)
-    if not hasattr(optimizer, "initial_scale"):
-        return type(optimizer)(inner, optimizer._loss_scale)
-    config = {name: value for name, value in optimizer.get_config().items() if name != "inner_optimizer"}
-    inner.__dict__.pop("_is_wrapped_by_loss_scale_optimizer", None)
-    return type(optimizer)(inner, **config)
+    twin = object.__new__(type(optimizer))
+    object.__setattr__(twin, "__dict__", dict(optimizer.__dict__))
+    plain = inner(optimizer)
+    wrapped = wrap(plain)
+    for name, value in optimizer.__dict__.items():
+        if value is plain and name in _INNER:
+            twin.__dict__[name] = wrapped
+    return twin
+
+
+class CountingUpdates(object):
+    """Mixin for Keras 2, whose loss-scale optimizers count a batch that they drop as an iteration from 2.3 on.
+
+    A dropped micro-batch is none, and no update either. They count it by `optimizer.iterations`, where everything
+    else that counts uses the plain optimizer's: so what is handed out here cannot be counted up that way.
+    """
+
+    @property
+    def iterations(self):
+        """How many updates the optimizer has made."""
+        return _uncounted(self._accumulation.hand_over.plain.iterations)
+
+    @iterations.setter
+    def iterations(self, variable):
+        self._accumulation.hand_over.plain.iterations = variable
+
+
+class _Uncounted(object):
+
+    def assign_add(self, delta, use_locking=None, name=None, read_value=True):
+        if read_value:
+            return super(_Uncounted, self).assign_add(delta, use_locking, name, read_value)
+        return tf.no_op()
+
+
+def _uncounted(variable):
+    view = object.__new__(type(variable).__class__("Iterations", (_Uncounted, type(variable)), {}))
+    object.__setattr__(view, "__dict__", variable.__dict__)
+    return view

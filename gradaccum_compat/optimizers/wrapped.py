@@ -80,25 +80,39 @@ class Accumulation(object):
             self._variables = _checks.variables(list(variables))
             self.accumulator.build()
 
-    def step(self, pairs, aggregated=False):
+    def step(self, pairs, aggregated=False, drop_overflow=False):
         """Adds a micro-batch, and has the optimizer move at the end of a cycle. Returns whether it moved.
 
         Args:
             pairs: (gradient, variable) of each variable.
             aggregated: whether the caller has summed the gradients over the replicas already.
+            drop_overflow: whether to drop the micro-batch on all replicas if its gradients are not finite on one.
         """
         pairs = list(pairs)
         self.build([variable for _, variable in pairs])
         gradients = self._in_order(pairs)
         if aggregated and not self._left:
-            gradients = _algebra.scale(gradients, 1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
-        self._left = False
-        return self.accumulator.step(gradients, self._weight() if callable(self._weight) else self._weight)
+            gradients = _algebra.scale(gradients, 1.0 / replicas())
+        weight = self._weight() if callable(self._weight) else self._weight
+        if drop_overflow:
+            overflow = _overflow_anywhere(gradients)
+            gradients = _algebra.nothing_if(overflow, gradients)
+            weight = tf.cast(weight, tf.float32) * tf.cast(tf.logical_not(overflow), tf.float32)
+        return self.accumulator.step(gradients, weight)
 
     def left_to_the_cycle(self, pairs):
-        """Stands in for the sum over replicas of one micro-batch's gradients, which step() is then told to be done."""
+        """Stands in for the sum over replicas of one micro-batch's gradients, which step() is then told to be done.
+
+        A loss-scale optimizer asks for that sum to see on each replica whether one of them has overflowed: if so,
+        the gradients become NaN on all of them.
+        """
         self._left = True
-        return pairs
+        pairs = list(pairs)
+        if replicas() == 1:
+            return pairs
+        gradients = [gradient for gradient, _ in pairs]
+        poison = tf.compat.v2.where(_overflow_anywhere(gradients), float("nan"), 1.0)
+        return list(zip(_algebra.scale(gradients, poison), [variable for _, variable in pairs]))
 
     def _in_order(self, pairs):
         """A gradient for each variable; None for those that are not among the pairs, as frozen layers are not."""
@@ -113,6 +127,16 @@ class Accumulation(object):
                     "trainable first, and freeze them after the first call of build() or fit().")
             gradients[positions[id(variable)]] = gradient
         return gradients
+
+
+def replicas():
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _overflow_anywhere(gradients):
+    """Whether the gradients hold NaN or infinity on one of the replicas."""
+    overflow = 1.0 - tf.cast(_algebra.all_finite(gradients), tf.float32)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, overflow) > 0
 
 
 class Wrapped(object):
