@@ -25,15 +25,11 @@ class AccumulatedOptimizer(wrapped.Wrapped):
 
     _in_a_loss_scale = False
 
-    @property
-    def loss_scale_factor(self):
-        return self.__dict__["loss_scale_factor"]
-
-    @loss_scale_factor.setter
-    def loss_scale_factor(self, value):
+    def __setattr__(self, name, value):
         # A loss-scale optimizer, which compile() makes too, switches this off in the optimizer that it is made around.
-        self.__dict__["loss_scale_factor"] = value
-        self.__dict__["_in_a_loss_scale"] = value is None
+        if name == "loss_scale_factor":
+            self.__dict__["_in_a_loss_scale"] = value is None
+        super(AccumulatedOptimizer, self).__setattr__(name, value)
 
     def build(self, variables):
         self._accumulation.build(variables)
