@@ -10,6 +10,8 @@ import importlib
 import sys
 import types
 
+from gradaccum_compat import _loading
+
 __version__ = "0.1.0"
 
 _DETECTION = "gradaccum_compat._detect"
@@ -55,3 +57,4 @@ def _make_lazy():
 
 
 _make_lazy()
+_loading.register_with_each_keras()

@@ -2,7 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
-from gradaccum_compat.optimizers import loss_scale, wrapped
+from gradaccum_compat.optimizers import loss_scale, saved, wrapped
 
 
 def serves(optimizer):
@@ -15,10 +15,17 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(AccumulatedOptimizer, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(loss_scale.CountingUpdates, wrapped.Wrapped):
+class AccumulatedOptimizer(saved.Saved, loss_scale.CountingUpdates, wrapped.Wrapped):
 
     def build(self, var_list):
         self._accumulation.build(var_list)
+
+    @property
+    def variables(self):
+        # What h5 files hold; a list that can be called, as the plain one returns.
+        variables = self._accumulation.hand_over.plain.variables
+        variables.extend(self._accumulation.state())
+        return variables
 
     def aggregate_gradients(self, grads_and_vars):
         return self._accumulation.left_to_the_cycle(grads_and_vars)

@@ -6,7 +6,7 @@ import contextlib
 
 import tensorflow as tf
 
-from gradaccum_compat.optimizers import loss_scale, wrapped
+from gradaccum_compat.optimizers import loss_scale, saved, wrapped
 
 
 def serves(optimizer):
@@ -21,13 +21,18 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(mixin, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(loss_scale.CountingUpdates, wrapped.Wrapped):
+class AccumulatedOptimizer(saved.Saved, loss_scale.CountingUpdates, wrapped.Wrapped):
 
     #: fit() of 2.2 and 2.3 would reduce the gradients of each micro-batch before it hands them over.
     _HAS_AGGREGATE_GRAD = False
 
     def _create_all_weights(self, var_list):
         self._accumulation.build(var_list)
+
+    @property
+    def weights(self):
+        # What h5 files hold.
+        return list(self._accumulation.hand_over.plain.weights) + self._accumulation.state()
 
     def apply_gradients(self, grads_and_vars, name=None, experimental_aggregate_gradients=True):
         moved = self._accumulation.step(grads_and_vars, aggregated=not experimental_aggregate_gradients)

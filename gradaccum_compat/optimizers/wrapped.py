@@ -12,6 +12,7 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, errors
+from gradaccum_compat._loading import CLASS_NAME
 from gradaccum_compat.accumulator import Accumulator
 
 #: The attribute that a wrapped optimizer has and a plain one uses for nothing.
@@ -46,7 +47,7 @@ def wrap(mixin, plain, weight, options):
 
 def _class_of(mixin, plain_class):
     if (mixin, plain_class) not in _CLASSES:
-        _CLASSES[mixin, plain_class] = type(mixin.__name__, (mixin, plain_class), {"__doc__": plain_class.__doc__})
+        _CLASSES[mixin, plain_class] = type(CLASS_NAME, (mixin, plain_class), {"__doc__": plain_class.__doc__})
     return _CLASSES[mixin, plain_class]
 
 
@@ -69,7 +70,7 @@ class Accumulation(object):
     def __init__(self, hand_over, weight, options):
         self.hand_over = hand_over
         self.options = options
-        self._weight = weight
+        self.weight = weight
         self._variables = None
         self._left = False
         self.accumulator = Accumulator(hand_over, lambda: self._variables, **options)
@@ -79,6 +80,10 @@ class Accumulation(object):
         if self._variables is None:
             self._variables = _checks.variables(list(variables))
             self.accumulator.build()
+
+    def state(self):
+        """The accumulator's variables, always in this order; none if it has not been used."""
+        return list(self.accumulator.variables)
 
     def step(self, pairs, aggregated=False, drop_overflow=False):
         """Adds a micro-batch, and has the optimizer move at the end of a cycle. Returns whether it moved.
@@ -93,7 +98,7 @@ class Accumulation(object):
         gradients = self._in_order(pairs)
         if aggregated and not self._left:
             gradients = _algebra.scale(gradients, 1.0 / replicas())
-        weight = self._weight() if callable(self._weight) else self._weight
+        weight = self.weight() if callable(self.weight) else self.weight
         if drop_overflow:
             overflow = _overflow_anywhere(gradients)
             gradients = _algebra.nothing_if(overflow, gradients)
