@@ -20,9 +20,12 @@ _HOMES = {
     "Accumulator": "gradaccum_compat.accumulator",
     "backend": _DETECTION,
     "microbatch_gradients": "gradaccum_compat.microbatch",
+    "unwrap_optimizer": "gradaccum_compat.optimizers.wrapping",
     "wrap_optimizer": "gradaccum_compat.optimizers.wrapping",
 }
-_SUBMODULES = ("errors",)
+_SUBMODULES = ("errors", "keras")
+#: What can be looked up where there is none.
+_WITHOUT_TENSORFLOW = ("backend", "errors")
 
 __all__ = sorted(_HOMES) + sorted(_SUBMODULES)
 
@@ -34,12 +37,12 @@ class _LazyPackage(types.ModuleType):
     """
 
     def __getattr__(self, name):
+        if name not in _HOMES and name not in _SUBMODULES:
+            raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+        if name not in _WITHOUT_TENSORFLOW:
+            importlib.import_module(_DETECTION).backend()  # its typed error, before a home's own `import tensorflow`
         if name in _SUBMODULES:
             return importlib.import_module(__name__ + "." + name)
-        if name not in _HOMES:
-            raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
-        if _HOMES[name] != _DETECTION:
-            importlib.import_module(_DETECTION).backend()  # its typed error, before a home's own `import tensorflow`
         value = getattr(importlib.import_module(_HOMES[name]), name)
         setattr(self, name, value)
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
-from gradaccum_compat.optimizers import loss_scale, saved, wrapped
+from gradaccum_compat.optimizers import loss_scale, pending, saved, wrapped
 
 
 def serves(optimizer):
@@ -15,7 +15,7 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(AccumulatedOptimizer, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(saved.Saved, loss_scale.CountingUpdates, wrapped.Wrapped):
+class AccumulatedOptimizer(pending.EndOfFit, saved.Saved, loss_scale.CountingUpdates, wrapped.Wrapped):
 
     def build(self, var_list):
         self._accumulation.build(var_list)

@@ -3,7 +3,7 @@
 from __future__ import absolute_import, division, print_function
 
 from gradaccum_compat import errors
-from gradaccum_compat.optimizers import loss_scale, saved, wrapped
+from gradaccum_compat.optimizers import loss_scale, pending, saved, wrapped
 
 
 def serves(optimizer):
@@ -21,7 +21,7 @@ def wrap(optimizer, weight, options):
     return wrapped.wrap(AccumulatedOptimizer, optimizer, weight, options)
 
 
-class AccumulatedOptimizer(saved.Saved, wrapped.Wrapped):
+class AccumulatedOptimizer(pending.EndOfFit, saved.Saved, wrapped.Wrapped):
 
     _in_a_loss_scale = False
 

@@ -6,7 +6,7 @@ import contextlib
 
 import tensorflow as tf
 
-from gradaccum_compat.optimizers import loss_scale, saved, wrapped
+from gradaccum_compat.optimizers import loss_scale, pending, saved, wrapped
 
 
 def serves(optimizer):
@@ -18,7 +18,9 @@ def wrap(optimizer, weight, options):
         return loss_scale.around(optimizer, lambda inner: wrap(inner, weight, options))
     # From 2.4 on apply_gradients clips, after it has reduced. Before, whoever computes the gradients does.
     mixin = AccumulatedOptimizer if hasattr(optimizer, "_transform_gradients") else _ClippingBefore
-    return wrapped.wrap(mixin, optimizer, weight, options)
+    accumulated = wrapped.wrap(mixin, optimizer, weight, options)
+    pending.warn_at_exit(accumulated._accumulation)
+    return accumulated
 
 
 class AccumulatedOptimizer(saved.Saved, loss_scale.CountingUpdates, wrapped.Wrapped):

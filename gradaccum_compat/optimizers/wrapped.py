@@ -73,6 +73,7 @@ class Accumulation(object):
         self.weight = weight
         self._variables = None
         self._left = False
+        self.told = False
         self.accumulator = Accumulator(hand_over, lambda: self._variables, **options)
 
     def build(self, variables):

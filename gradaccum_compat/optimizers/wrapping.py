@@ -3,7 +3,7 @@
 from __future__ import absolute_import, division, print_function
 
 from gradaccum_compat import _checks, errors
-from gradaccum_compat.optimizers import keras_2_11, keras_3, keras_v2, v1_train, wrapped
+from gradaccum_compat.optimizers import keras_2_11, keras_3, keras_v2, loss_scale, v1_train, wrapped
 
 GENERATIONS = (keras_3, keras_2_11, keras_v2, v1_train)
 
@@ -31,7 +31,7 @@ def wrap_optimizer(optimizer, steps=4, loss_reduction="global_mean", weight=1.0,
         GradAccumError: one of its subclasses, for an argument that cannot be used.
     """
     _checks.optimizer(optimizer)
-    if wrapped.is_wrapped(optimizer):
+    if wrapped.is_wrapped(loss_scale.inner(optimizer)):
         raise errors.OptimizerError(
             "An optimizer is wrapped once.", "one that accumulates already", "Pass the plain optimizer.")
     generation = next((each for each in GENERATIONS if each.serves(optimizer)), None)
@@ -40,3 +40,14 @@ def wrap_optimizer(optimizer, steps=4, loss_reduction="global_mean", weight=1.0,
             "wrap_optimizer takes an optimizer of tf.compat.v1.train, tf.keras, Keras 3 or tf_keras.",
             type(optimizer).__name__, "Use Accumulator, which takes anything that has apply_gradients.")
     return generation.wrap(optimizer, weight, dict(options, steps=steps, loss_reduction=loss_reduction))
+
+
+def unwrap_optimizer(optimizer):
+    """Returns the plain optimizer, with the state that it has: for serving, or to go on without accumulation."""
+    if loss_scale.serves(optimizer):
+        return loss_scale.around(optimizer, unwrap_optimizer)
+    if not wrapped.is_wrapped(optimizer):
+        raise errors.OptimizerError(
+            "unwrap_optimizer takes what wrap_optimizer returned.", type(optimizer).__name__,
+            "Use this optimizer as it is: it does not accumulate.")
+    return optimizer._accumulation.hand_over.plain
