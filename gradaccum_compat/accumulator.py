@@ -97,8 +97,7 @@ class Accumulator(tf.Module):
             A scalar bool tensor: whether the optimizer moved.
         """
         _options.has_steps(self._options.steps)
-        count = self.accumulate(gradients, weight)
-        return self._home.across_replicas(self._apply_at_boundary, count)
+        return self._apply_if_full(self.accumulate(gradients, weight))
 
     @no_autograph
     def reset(self):
@@ -172,6 +171,9 @@ class Accumulator(tf.Module):
         with after(_micro_batch.device_checks(gradients, weight, self._target.variables)):
             return self._cycle.add(*_micro_batch.prepare(
                 gradients, weight, self._target.shapes, self._cycle.dtypes, self._options))
+
+    def _apply_if_full(self, count):
+        return self._home.across_replicas(self._apply_at_boundary, count)
 
     # Ending a cycle: everything from here on is called once for all replicas
 

@@ -100,11 +100,11 @@ class Accumulation(object):
         if aggregated and not self._left:
             gradients = _algebra.scale(gradients, 1.0 / replicas())
         weight = self.weight() if callable(self.weight) else self.weight
-        if drop_overflow:
-            overflow = _overflow_anywhere(gradients)
-            gradients = _algebra.nothing_if(overflow, gradients)
-            weight = tf.cast(weight, tf.float32) * tf.cast(tf.logical_not(overflow), tf.float32)
-        return self.accumulator.step(gradients, weight)
+        if not drop_overflow:
+            return self.accumulator.step(gradients, weight)
+        count = tf.cond(_overflow_anywhere(gradients), lambda: self.accumulator.micro_count,
+                        lambda: self.accumulator.accumulate(gradients, weight))
+        return self.accumulator._apply_if_full(count)
 
     def left_to_the_cycle(self, pairs):
         """Stands in for the sum over replicas of one micro-batch's gradients, which step() is then told to be done.
