@@ -7,6 +7,7 @@ take importing TensorFlow: so it is entered as soon as a Keras is there, which m
 from __future__ import absolute_import, division, print_function
 
 import importlib
+import pkgutil  # which imports importlib.util where there is one
 import sys
 
 #: The name under which saved models know a wrapped optimizer.
@@ -52,24 +53,36 @@ class _Waiting(object):
 
     def __init__(self, names):
         self._names = set(names)
+        self._asking = False
 
     def find_spec(self, name, path=None, target=None):
-        if name not in self._names:
+        # TensorFlow looks for Keras before it imports it: so a name is waited for until it is there.
+        if self._asking or name not in self._names:
             return None
-        self._names.discard(name)
-        spec = importlib.util.find_spec(name)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking = False
         if spec is not None and hasattr(spec.loader, "exec_module"):
             execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), _register(name))
+            spec.loader.exec_module = lambda module: (execute(module), self._arrived(name))
         return spec
+
+    def _arrived(self, name):
+        if _register(name):
+            self._names.discard(name)
 
     # The same for Python 2
 
     def find_module(self, name, path=None):
-        return self if name in self._names else None
+        return self if name in self._names and not self._asking else None
 
     def load_module(self, name):
-        self._names.discard(name)
-        module = importlib.import_module(name)
-        _register(name)
+        self._asking = True
+        try:
+            module = importlib.import_module(name)
+        finally:
+            self._asking = False
+        self._arrived(name)
         return module

@@ -61,5 +61,5 @@ class _Uncounted(object):
 
 def _uncounted(variable):
     view = object.__new__(type(variable).__class__("Iterations", (_Uncounted, type(variable)), {}))
-    object.__setattr__(view, "__dict__", variable.__dict__)
+    object.__setattr__(view, "__dict__", dict(variable.__dict__))
     return view

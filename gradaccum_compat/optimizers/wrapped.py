@@ -37,8 +37,11 @@ def wrap(mixin, plain, weight, options):
         options: the Accumulator's.
     """
     wrapped = object.__new__(_class_of(mixin, type(plain)))
-    # Past each generation's own __setattr__, which would take the attributes for something to track.
-    object.__setattr__(wrapped, "__dict__", plain.__dict__)
+    # A dict of its own right: what Python 3.13 keeps inside of an object its garbage collector follows from there alone.
+    attributes = dict(plain.__dict__)
+    for each in (plain, wrapped):
+        # Past each generation's own __setattr__, which would take the attributes for something to track.
+        object.__setattr__(each, "__dict__", attributes)
     accumulation = Accumulation(mixin.HAND_OVER(plain), weight, options)
     wrapped.__dict__[_ATTRIBUTE] = accumulation
     wrapped._track_trackable(accumulation.accumulator, _CHECKPOINT_KEY, overwrite=True)

@@ -1,0 +1,142 @@
+"""Models with a wrapped optimizer, saved in mid-cycle: what is loaded goes on there, and ends with the same weights."""
+
+from __future__ import absolute_import, division, print_function
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradaccum_compat as ga
+
+STEPS, SIZE = 4, 4
+RANDOM = np.random.RandomState(0)
+X, Y = RANDOM.randn(12 * SIZE, 3).astype(np.float32), RANDOM.randn(12 * SIZE, 1).astype(np.float32)
+START = [RANDOM.randn(3, 1).astype(np.float32), np.zeros(1, np.float32)]
+#: TF 1.14 loads a name, and Keras 3 an object.
+LOSS = tf.keras.losses.MeanSquaredError() if hasattr(tf.keras, "Variable") else "mse"
+#: Keras 3 leaves the optimizer out of h5 files, with a warning. Up to 2.11 a file named .keras is an h5 file.
+FORMATS = ["keras"] if hasattr(tf.keras, "Variable") else ["h5", "keras"]
+
+
+def new_model(optimizer=None):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,))])
+    optimizer = optimizer or ga.wrap_optimizer(tf.keras.optimizers.Adam(0.05), steps=STEPS)
+    model.compile(optimizer=optimizer, loss=LOSS)
+    model.set_weights(START)
+    return model
+
+
+def train(model, begin, end):
+    for number in range(begin, end):
+        model.train_on_batch(X[SIZE * number:][:SIZE], Y[SIZE * number:][:SIZE])
+
+
+def assert_ends_alike(model):
+    """Where the saved one was in the second micro-batch of its second cycle."""
+    whole = new_model()
+    train(whole, 0, 12)
+    train(model, STEPS + 2, 12)
+    for expected, actual in zip(whole.get_weights(), model.get_weights()):
+        np.testing.assert_array_equal(expected, actual)
+    assert int(model.optimizer.iterations.numpy()) == 3
+
+
+def saved_in_mid_cycle(path):
+    model = new_model()
+    train(model, 0, STEPS + 2)
+    model.save(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_model(tmp_path, suffix):
+    loaded = tf.keras.models.load_model(saved_in_mid_cycle(str(tmp_path / ("model." + suffix))))
+    assert isinstance(loaded.optimizer, tf.keras.optimizers.Adam)
+    assert_ends_alike(loaded)
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:1])
+@pytest.mark.parametrize("imports", ["import tensorflow as tf, gradaccum_compat", "import gradaccum_compat, tensorflow as tf"],
+                         ids=["TensorFlow first", "TensorFlow last"])
+def test_importing_the_package_is_enough(tmp_path, suffix, imports):
+    path = saved_in_mid_cycle(str(tmp_path / ("model." + suffix)))
+    program = textwrap.dedent("""
+        {}
+        optimizer = tf.keras.models.load_model({!r}).optimizer
+        print(type(optimizer).__name__, isinstance(optimizer, tf.keras.optimizers.Adam))
+    """).format(imports, path)
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    output = subprocess.check_output(
+        [sys.executable, "-c", "from __future__ import print_function\n" + program],
+        env=dict(os.environ, PYTHONPATH=root, TF_CPP_MIN_LOG_LEVEL="3"), universal_newlines=True)
+    assert output.split()[-2:] == ["AccumulatedOptimizer", "True"]
+
+
+def test_a_checkpoint(tmp_path):
+    model = new_model()
+    train(model, 0, STEPS + 2)
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "checkpoint"))
+    other = new_model()
+    checkpoint = tf.train.Checkpoint(model=other, optimizer=other.optimizer)
+    status = checkpoint.restore(path)
+    assert_ends_alike(other)
+    status.assert_consumed()
+
+
+def test_save_weights_leaves_the_cycle_alone(tmp_path):
+    """They hold the model's weights; the cycle goes on in the one that saved them."""
+    model = new_model()
+    train(model, 0, STEPS + 2)
+    model.save_weights(str(tmp_path / ("w.weights.h5" if hasattr(tf.keras, "Variable") else "w.h5")))
+    assert_ends_alike(model)
+
+
+@pytest.mark.skipif(not hasattr(tf.keras.callbacks, "BackupAndRestore"), reason="this callback came with TF 2.8")
+def test_backup_and_restore(tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(epoch, logs):
+        if epoch == 1:
+            raise Interrupted()
+
+    def fit(model, *callbacks):
+        model.fit(X, Y, batch_size=SIZE, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+    whole = new_model(ga.wrap_optimizer(tf.keras.optimizers.Adam(0.05), steps=5))  # an epoch ends in mid-cycle
+    fit(whole)
+    first = new_model(ga.wrap_optimizer(tf.keras.optimizers.Adam(0.05), steps=5))
+    with pytest.raises(Interrupted):
+        fit(first, tf.keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
+            tf.keras.callbacks.LambdaCallback(on_epoch_begin=interrupt))
+    second = new_model(ga.wrap_optimizer(tf.keras.optimizers.Adam(0.05), steps=5))
+    fit(second, tf.keras.callbacks.BackupAndRestore(str(tmp_path / "backup")))
+    for expected, actual in zip(whole.get_weights(), second.get_weights()):
+        np.testing.assert_array_equal(expected, actual)
+
+
+def test_the_configuration_makes_the_same_optimizer():
+    options = dict(steps=3, loss_reduction="none", clip_norm=0.5, dtype="float64", weight=2.0)
+    optimizer = ga.wrap_optimizer(tf.keras.optimizers.SGD(0.25, momentum=0.5), **options)
+    twin = type(optimizer).from_config(optimizer.get_config())
+    assert isinstance(twin, tf.keras.optimizers.SGD) and float(tf.keras.backend.get_value(twin.learning_rate)) == 0.25
+    configuration = twin.get_config()["accumulation"]
+    assert {name: configuration[name] for name in options} == options
+
+
+def test_unwrapped_it_is_the_plain_optimizer_with_its_state():
+    model = new_model()
+    train(model, 0, STEPS)
+    plain = ga.unwrap_optimizer(model.optimizer)
+    assert type(plain) is tf.keras.optimizers.Adam and int(plain.iterations.numpy()) == 1
+    before = model.get_weights()[0]
+    variables = model.trainable_variables
+    plain.apply_gradients([(tf.ones_like(each), each) for each in variables])
+    assert (model.get_weights()[0] != before).all() and int(plain.iterations.numpy()) == 2
+    with pytest.raises(ga.errors.OptimizerError):
+        ga.unwrap_optimizer(plain)
