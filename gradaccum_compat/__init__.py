@@ -23,9 +23,9 @@ _HOMES = {
     "unwrap_optimizer": "gradaccum_compat.optimizers.wrapping",
     "wrap_optimizer": "gradaccum_compat.optimizers.wrapping",
 }
-_SUBMODULES = ("errors", "keras")
+_SUBMODULES = ("errors", "horovod", "keras")
 #: What can be looked up where there is none.
-_WITHOUT_TENSORFLOW = ("backend", "errors")
+_WITHOUT_TENSORFLOW = ("backend", "errors", "horovod")
 
 __all__ = sorted(_HOMES) + sorted(_SUBMODULES)
 

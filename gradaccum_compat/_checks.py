@@ -36,6 +36,12 @@ def optimizer(value):
         raise errors.OptimizerError(
             "An optimizer is an object with apply_gradients(pairs).", repr(value),
             "Pass one of tf.compat.v1.train, tf.keras.optimizers or tf_keras, for example tf.keras.optimizers.Adam().")
+    # Its class is made anew for each Keras optimizer, and has that one's name.
+    if any(each.__module__.split(".")[0] == "horovod" for each in type(value).__mro__):
+        raise errors.OptimizerError(
+            "One engine reduces: the accumulator, once per cycle.", "{} from Horovod, which reduces too".format(
+                type(value).__name__),
+            "Pass the optimizer that hvd.DistributedOptimizer was given, and reducer=ga.horovod.sum_over_workers.")
     return value
 
 

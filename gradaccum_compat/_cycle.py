@@ -11,18 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from gradaccum_compat import _algebra
+from gradaccum_compat._layout import DENSE, DENSE_MARK, SEEN, SPARSE, Layout, is_dense
 from gradaccum_compat._rows import TouchedRows
 from gradaccum_compat.backends import BACKEND
 
 SUM = tf.VariableAggregation.SUM
 MEAN = tf.VariableAggregation.MEAN
 SAME = tf.VariableAggregation.ONLY_FIRST_REPLICA
-
-DENSE, SPARSE = "dense", "sparse"
-
-#: What `seen` holds for a kind, so that the mean over up to 999 replicas still tells which it was: a
-#: checkpoint holds the mean, and gives it to every replica that restores it.
-SEEN = {DENSE: 1000.0, SPARSE: 1.0, None: 0.0}
 
 
 class Cycle(tf.Module):
@@ -51,7 +46,7 @@ class Cycle(tf.Module):
 
     def __init__(self, variables, dtype, name):
         super(Cycle, self).__init__(name=name)
-        self._layout = _Layout(variables, dtype)
+        self._layout = Layout(variables, dtype)
         self.sums = [self._state(shape, sum_dtype, "sum_%d" % index) for index, (shape, sum_dtype) in
                      enumerate(zip(self._layout.shapes, self._layout.dtypes))]
         self.micro_count = self._state([], tf.int64, "micro_count", SAME)
@@ -103,7 +98,7 @@ class Cycle(tf.Module):
 
     def _add_dense(self, first, gradients):
         """One conditional for all dense gradients: the first of a cycle takes the place of the last cycle's sum."""
-        pairs = [(total, gradient) for total, gradient in zip(self.sums, gradients) if _is_dense(gradient)]
+        pairs = [(total, gradient) for total, gradient in zip(self.sums, gradients) if is_dense(gradient)]
         if not pairs:
             return []
         return [tf.cond(first, lambda: done([BACKEND.write(*pair) for pair in pairs]),
@@ -121,7 +116,7 @@ class Cycle(tf.Module):
     def _flag(self, first, gradients, seen, dense):
         """Notes which variables had a gradient, and whose sums now hold more than touched rows."""
         kinds = [None if gradient is None else kind for gradient, kind in zip(gradients, self._layout.kinds)]
-        whole = [_is_dense(gradient) or kind == DENSE for gradient, kind in zip(gradients, kinds)]
+        whole = [is_dense(gradient) or kind == DENSE for gradient, kind in zip(gradients, kinds)]
         kept = dense * (1 - tf.cast(first, tf.float32))
         return [BACKEND.write(self.seen, tf.maximum(seen, np.array([SEEN[kind] for kind in kinds], np.float32))),
                 BACKEND.write(self.dense, tf.maximum(kept, np.array(whole, np.float32)))]
@@ -133,7 +128,7 @@ class Cycle(tf.Module):
         """At a cycle's first micro-batch, makes the sums zero that get no dense gradient to begin with."""
         ops = []
         for index, gradient in enumerate(gradients):
-            if not _is_dense(gradient):
+            if not is_dense(gradient):
                 ops.extend(self._clean_one(index, first, seen[index], dense[index]))
         return ops
 
@@ -160,13 +155,20 @@ class Cycle(tf.Module):
         """The positions of the variables that have had a gradient, as far as can be known now."""
         return self._layout.known(self.seen)
 
+    def known_to_all(self, marks):
+        """The same, but on no worker alone: in eager code, where the sum of all workers' marks can be read."""
+        self._layout.learn_marks(marks.numpy(), DENSE_MARK)
+        return [index for index, mark in enumerate(marks.numpy()) if mark > 0]
+
     def share_and_sums(self, known, unknown, layout):
         """This replica's share, and its sums in a layout, None for a variable in neither list.
 
-        The share is its total weight, its micro-batches, and what it has seen of the unknown variables.
+        The share is its total weight, its micro-batches, and a mark for each unknown variable: 0 if it has not
+        seen a gradient of it, DENSE_MARK or more if a dense one came first.
         """
         total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
-        share = tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], tf.cast(seen, total.dtype)], 0)
+        marks = tf.cast(seen > 0, total.dtype) + DENSE_MARK * tf.cast(seen > SEEN[SPARSE], total.dtype)
+        share = tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], marks], 0)
         sums = {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout]
         return share, sums(known + unknown, share[1] > 0)
 
@@ -186,10 +188,20 @@ class Cycle(tf.Module):
             came, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
         return own + [tf.cast(came, tf.float32) * _read(each) for each in (self.dense, self.rows.flags)]
 
-    def from_whole(self, whole, indices):
-        """The sums of all workers, None for a variable that is not among the indices, from whole ones added up."""
+    def from_whole(self, whole, marks, indices):
+        """The sums of all workers, None for a variable that is not among the indices, from whole ones added up.
+
+        Args:
+            whole: the whole layout, added up.
+            marks: each variable's mark, added up.
+            indices: the positions of the variables that are wanted.
+        """
+        # A worker that wants one of them waits for all: what others wait for, it takes part in.
+        with tf.control_dependencies(whole):
+            whole = [tf.identity(each) for each in whole]
         dense, row_flags = whole[len(self.sums):]
-        return [self._from_whole(index, whole[index], dense[index] > 0, row_flags) if index in indices else None
+        dense = tf.logical_or(dense > 0, marks >= DENSE_MARK)
+        return [self._from_whole(index, whole[index], dense[index], row_flags) if index in indices else None
                 for index in range(len(self.sums))]
 
     def _from_whole(self, index, total, dense, row_flags):
@@ -221,40 +233,6 @@ class Cycle(tf.Module):
 
     def count_update(self):
         return done([BACKEND.add(self.update_count, tf.ones([], tf.int64))])
-
-
-class _Layout(object):
-    """What is known of each variable when a graph is built. Not trackable: a checkpoint holds state alone.
-
-    A variable's kind is that of its first gradient and stays: a sparse sum is handed over as its touched
-    rows, a dense one whole. Either takes gradients of the other kind.
-    """
-
-    def __init__(self, variables, dtype):
-        self.shapes = [each.shape.as_list() for each in variables]
-        # The widest of the sums' dtype and the variable's own: half precision would lose small addends.
-        self.dtypes = [tf.float64 if tf.float64 in (dtype, each.dtype.base_dtype) else dtype for each in variables]
-        self.weight_dtype = tf.float64 if tf.float64 in self.dtypes else tf.float32
-        self.heights = [shape[0] if shape else 0 for shape in self.shapes]
-        self.kinds = [None] * len(self.shapes)
-
-    def learn(self, gradients):
-        for index, gradient in enumerate(gradients):
-            if gradient is not None and self.kinds[index] is None:
-                self.kinds[index] = DENSE if _is_dense(gradient) else SPARSE
-
-    def known(self, seen):
-        """Positions of the variables with a gradient, those included that a restored checkpoint tells of."""
-        if None in self.kinds and BACKEND.outermost_graph() is None:
-            components = tf.distribute.get_strategy().experimental_local_results(seen)
-            restored = BACKEND.at_top_level(lambda: np.max([each.numpy() for each in components], 0))
-            self.kinds = [kind or (None if not mark else DENSE if mark > SEEN[SPARSE] else SPARSE)
-                          for kind, mark in zip(self.kinds, restored)]
-        return [index for index, kind in enumerate(self.kinds) if kind]
-
-
-def _is_dense(gradient):
-    return gradient is not None and not isinstance(gradient, tf.IndexedSlices)
 
 
 def _read(variable):

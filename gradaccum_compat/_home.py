@@ -23,11 +23,13 @@ class Home(object):
 
     Args:
         reducer: a function that sums a list of tensors over workers that TensorFlow does not know of.
+        name: the accumulator's name, for a reducer that works by names.
     """
 
-    def __init__(self, reducer=None):
-        self._reducer = reducer
+    def __init__(self, reducer=None, name=None):
         self._graph = BACKEND.outermost_graph()
+        named = getattr(reducer, "for_accumulator", None)
+        self._reducer = reducer if named is None else named(name, self._graph)
         self.strategy = tf.distribute.get_strategy()
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context() and self._graph is None:
             raise errors.ContextError(

@@ -6,6 +6,8 @@ what differs between TensorFlows in backends/ and between optimizers in optimize
 
 from __future__ import absolute_import, division, print_function
 
+import collections
+
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, optimizers
@@ -15,6 +17,11 @@ from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
+
+
+#: What decides about a cycle: each replica's sums; the weight of all replicas and the marks of the variables that
+#: were asked for, added up; whether an update is due; the known variables, and whether an unknown one had a gradient.
+_Shares = collections.namedtuple("_Shares", ["sums", "total", "marks", "due", "known", "late"])
 
 
 class Accumulator(tf.Module):
@@ -56,7 +63,7 @@ class Accumulator(tf.Module):
             nonfinite=_options.option("nonfinite", nonfinite, _options.NONFINITE),
             reducer=_options.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
-        self._home = Home(self._options.reducer)
+        self._home = Home(self._options.reducer, self.name)
         self._cycle = None
         if not callable(variables):
             self._build()
@@ -113,7 +120,8 @@ class Accumulator(tf.Module):
             A tensor, tf.IndexedSlices (each row once) or None for each variable.
         """
         self._ready()
-        if not self._cycle.known():
+        # Where workers differ, one that knows of nothing takes part in the reduction like the others.
+        if not self._cycle.known() and self._layout_of_sums() != Cycle.WHOLE:
             return [None] * len(self._target.variables)
         return self._home.across_replicas(self._gradients_so_far)
 
@@ -181,10 +189,9 @@ class Accumulator(tf.Module):
         return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
-        known = self._cycle.known()
-        sums, total, late = self._shares(known)
+        shares = self._shares()
         moved, finite = _algebra.cond_list(
-            total > 0, lambda: self._update(sums, total, late, known), lambda: [tf.constant(False), tf.constant(True)])
+            shares.due, lambda: self._update(shares), lambda: [tf.constant(False), tf.constant(True)])
         with tf.control_dependencies([moved]):
             ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
         with tf.control_dependencies([ended]):
@@ -193,25 +200,36 @@ class Accumulator(tf.Module):
         with after(raised + [ended]):
             return tf.identity(moved)
 
-    def _shares(self, known):
-        """Each replica's sums; and what decides, from one small reduction: the weight of all replicas, and whether
-        one of them has a gradient of a variable that is not known to have any."""
-        unknown = [index for index in range(len(self._target.variables)) if index not in known]
-        share, sums = self._home.on_replicas(self._cycle.share_and_sums, known, unknown, self._layout_of_sums())
-        total = self._home.sum_over_replicas(share, _checks.raw_variable(self._target.variables[0]))
-        return sums, total[0], tf.reduce_any(total[2:] > 0) if unknown else None
+    def _shares(self):
+        """Each replica's sums, and what decides about them, from one small reduction.
 
-    def _update(self, sums, total, late, known):
+        Workers that differ in what they have seen still take part in the same reductions: where they may, all
+        of them are asked about all variables.
+        """
+        known, whole = self._cycle.known(), self._layout_of_sums() == Cycle.WHOLE
+        asked = [index for index in range(len(self._target.variables)) if whole or index not in known]
+        share, sums = self._home.on_replicas(self._cycle.share_and_sums, known, asked, self._layout_of_sums())
+        reduced = self._home.sum_over_replicas(share, _checks.raw_variable(self._target.variables[0]))
+        total, marks = reduced[0], reduced[2:]
+        due = total > 0
+        if whole:
+            due = tf.logical_and(due, tf.reduce_any(marks > 0))
+            known = self._cycle.known_to_all(marks) if tf.executing_eagerly() else known
+        unknown = [position for position, index in enumerate(asked) if index not in known]
+        late = tf.reduce_any(tf.gather(marks, unknown) > 0) if unknown else None
+        return _Shares(sums, total, marks, due, known, late)
+
+    def _update(self, shares):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
-        if late is None:
-            return self._move(sums, total, known)
+        if shares.late is None:
+            return self._move(shares, shares.known)
         # A graph that was built before one of the variables had its first gradient may find one here.
         everything = range(len(self._target.variables))
         return _algebra.cond_list(
-            late, lambda: self._move(sums, total, everything), lambda: self._move(sums, total, known))
+            shares.late, lambda: self._move(shares, everything), lambda: self._move(shares, shares.known))
 
-    def _move(self, sums, total, indices):
-        reduced = self._reduced(sums, indices)
+    def _move(self, shares, indices):
+        reduced, total = self._reduced(shares, indices), shares.total
         if self._options.nonfinite != "raise":
             return [self._home.one_of(self._home.on_replicas(self._normalise_and_hand_over, reduced, total)),
                     tf.constant(True)]
@@ -226,8 +244,9 @@ class Accumulator(tf.Module):
             return Cycle.OWN
         return Cycle.MASKED if self._home.adds_rows() else Cycle.WHOLE
 
-    def _reduced(self, sums, indices):
+    def _reduced(self, shares, indices):
         """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+        sums = shares.sums
         if self._layout_of_sums() == Cycle.OWN:
             return _only(sums, indices)
         variables = [_checks.raw_variable(each) for each in self._target.variables]
@@ -235,7 +254,7 @@ class Accumulator(tf.Module):
             return self._home.sum_gradients(_only(sums, indices), variables)
         # Whole tensors are followed by two of flags.
         whole = self._home.sum_gradients(sums, variables + variables[:1] * 2)
-        return self._home.on_replicas(self._cycle.from_whole, whole, indices)
+        return self._home.on_replicas(self._cycle.from_whole, whole, shares.marks, indices)
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
@@ -265,9 +284,11 @@ class Accumulator(tf.Module):
             return self._cycle.count_update()
 
     def _gradients_so_far(self):
-        known = self._cycle.known()
-        sums, total, _ = self._shares(known)
-        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced(sums, known), total)
+        shares = self._shares()
+        indices = shares.known
+        if self._layout_of_sums() == Cycle.WHOLE and not tf.executing_eagerly():
+            indices = range(len(self._target.variables))  # a graph cannot know what other workers have seen
+        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced(shares, indices), shares.total)
 
     def _big_batch_or_nothing(self, sums, total):
         gradients = _algebra.cond_gradients(

@@ -59,6 +59,10 @@ class TensorFlowBrokenError(TensorFlowError):
     """TensorFlow is installed and does not import."""
 
 
+class HorovodError(GradAccumError, ImportError):
+    """Horovod is asked for and not installed, does not import, or is too old."""
+
+
 class OptionError(GradAccumError, ValueError):
     """An argument of the constructor, or a combination of them, that has no meaning."""
 

@@ -13,6 +13,10 @@ from reference import Reference, Slices, dense
 SHAPES = [(3,), (40, 2), ()]
 
 
+#: What a worker adds to the first reduction that has one micro-batch of weight 1, with a gradient of no variable.
+ONE_MORE = [1.0, 1.0] + [0.0] * len(SHAPES)
+
+
 class Twin(object):
     """A second worker that has exactly what this one has."""
 
@@ -75,7 +79,7 @@ def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
 
     def with_another_worker(tensors):
         if len(tensors) == 1:
-            return [tensors[0] + [1.0, 1.0] if tensors[0].shape[0] == 2 else tensors[0]]
+            return [tensors[0] + ONE_MORE]
         sums = [tensor + other for tensor, other in zip(tensors, others)]
         dense_flags, row_flags = tensors[len(SHAPES):]
         return sums + [dense_flags + 1.0, row_flags]
@@ -89,8 +93,7 @@ def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
 
 
 def test_rows_of_the_last_cycle_are_gone_where_data_has_run_out(mode):
-    one_more = lambda tensors: [tensors[0] + [1.0, 1.0]] if len(tensors) == 1 and tensors[0].shape[0] == 2 else tensors
-    run = mode(start(), reducer=one_more)
+    run = mode(start(), reducer=lambda tensors: [tensors[0] + ONE_MORE] if len(tensors) == 1 else tensors)
     run.accumulate(draw(5))
     run.apply()
     assert list(run.gradients()[1].rows) == []

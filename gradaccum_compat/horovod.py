@@ -1,0 +1,89 @@
+"""The reducer for workers that Horovod has started: ``Accumulator(..., reducer=ga.horovod.sum_over_workers)``.
+
+Horovod matches tensors by the names of the ops that reduce them, and waits for ever for a name that only
+one worker has. So these names are made from nothing but what all workers have alike. Neither Horovod nor
+TensorFlow is imported before the first call.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import functools
+import weakref
+
+from gradaccum_compat import errors
+
+#: How many accumulators of a name were made in each graph, and in eager code.
+_MADE = weakref.WeakKeyDictionary()
+
+
+class _Eager(object):
+    """Stands for the lack of a graph."""
+
+
+_EAGER = _Eager()
+
+
+def sum_over_workers(tensors, name="gradaccum"):
+    """Adds up tensors over all of Horovod's workers.
+
+    Every worker calls it with tensors of the same shapes and dtypes in the same order, which is how
+    Accumulator calls it, whatever a worker's own gradients are. All tensors of one dtype go in one grouped
+    allreduce. Horovod starts them in any order: whoever runs two calls in one session.run gives each a name.
+
+    The rest is as usual with Horovod: hvd.init() comes first, and hvd.broadcast_variables or
+    BroadcastGlobalVariablesHook makes the workers begin alike. The optimizer and the tape are the plain
+    ones: hvd.DistributedOptimizer and hvd.DistributedGradientTape would reduce each micro-batch as well.
+
+    Example:
+        >>> accumulator = ga.Accumulator(   # doctest: +SKIP
+        ...     optimizer, variables, steps=4, reducer=ga.horovod.sum_over_workers)
+
+    Args:
+        tensors: list of dense tensors.
+        name: what Horovod is to call them; an accumulator hands in a name of its own.
+
+    Returns:
+        A list of their sums.
+
+    Raises:
+        HorovodError: Horovod cannot be used here.
+    """
+    hvd = _horovod()
+    import tensorflow as tf
+    sums = list(tensors)
+    with tf.name_scope("sum_over_workers"):  # unique in a graph, so that the names below it stay as they are
+        for dtype in sorted(set(each.dtype.name for each in sums)):
+            positions = [position for position, each in enumerate(sums) if each.dtype.name == dtype]
+            reduced = hvd.grouped_allreduce([tensors[position] for position in positions], op=hvd.Sum,
+                                            name="{}_{}".format(name, dtype), ignore_name_scope=True)
+            for position, each in zip(positions, reduced):
+                sums[position] = each
+    return sums
+
+
+def _for_accumulator(name, graph):
+    """sum_over_workers with a name that no other accumulator of this graph has, and each worker's has."""
+    made = _MADE.setdefault(graph or _EAGER, {})
+    made[name] = made.get(name, 0) + 1
+    return functools.partial(sum_over_workers, name="{}_{}".format(name, made[name]))
+
+
+#: Where an accumulator finds it.
+sum_over_workers.for_accumulator = _for_accumulator
+
+
+def _horovod():
+    try:
+        import horovod.tensorflow as hvd
+    except Exception as error:  # built for another TensorFlow, it raises whatever the loader does
+        raise errors.HorovodError(
+            "sum_over_workers needs a Horovod that was built for the TensorFlow at hand.",
+            "{}: {}".format(type(error).__name__, error),
+            "Run HOROVOD_WITH_TENSORFLOW=1 pip install --no-build-isolation --no-cache-dir horovod, after TensorFlow.")
+    grouped = getattr(hvd, "grouped_allreduce", None)
+    if grouped is None or "ignore_name_scope" not in grouped.__code__.co_varnames or (
+            "name" not in grouped.__code__.co_varnames):
+        raise errors.HorovodError(
+            "sum_over_workers needs hvd.grouped_allreduce with the argument `name`.", "a Horovod without it",
+            "Use Horovod 0.26 or newer.")
+    return hvd
