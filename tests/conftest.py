@@ -19,8 +19,9 @@ LOGICAL_CPUS = 4
 #: What tox's environments are named from. Its own answer to a misspelt `-gpu` is a row without that factor.
 FACTOR = re.compile(r"py\d+|tf\d+(rc)?|notf|gpu|tfkeras|horovod|crossversion|None")
 
-#: These need two environments at once; tox's row `crossversion` names them.
-collect_ignore = [] if "GRADACCUM_OLD" in os.environ else ["cross_version"]
+#: These need two environments at once, which tox's row `crossversion` names, and Horovod, which its own rows have.
+collect_ignore = [folder for folder, variable in [("cross_version", "GRADACCUM_OLD"), ("with_horovod", "GRADACCUM_HOROVOD")]
+                  if variable not in os.environ]
 
 
 def pytest_configure(config):
@@ -40,6 +41,8 @@ def pytest_configure(config):
     set_up(tf)
     if os.environ.get("GRADACCUM_TF_KERAS"):
         _stop_unless(_imports("tf_keras"), "tf_keras should be installed and does not import")
+    if os.environ.get("GRADACCUM_HOROVOD"):
+        _stop_unless(_imports("horovod.tensorflow"), "Horovod should be installed and does not import")
     if os.environ.get("GRADACCUM_GPU"):
         _stop_unless(bool(tf.config.experimental.list_physical_devices("GPU")),
                      "a GPU environment found no GPU, and must not pass on the CPU")

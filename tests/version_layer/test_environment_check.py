@@ -43,6 +43,14 @@ def test_a_gpu_row_without_a_gpu():
     assert "GPU" in output and "wrong environment" in output
 
 
+@pytest.mark.skipif(not os.environ.get("GRADACCUM_TF", "none")[0].isdigit() or "GRADACCUM_HOROVOD" in os.environ,
+                    reason="for rows with a TensorFlow and without Horovod")
+def test_a_horovod_row_without_horovod():
+    code, output = outcome(GRADACCUM_TF=os.environ["GRADACCUM_TF"], GRADACCUM_HOROVOD="1")
+    assert code not in (0, 5)
+    assert "Horovod" in output and "wrong environment" in output
+
+
 @pytest.mark.skipif(not os.environ.get("GRADACCUM_TF", "none")[0].isdigit(), reason="for rows with a TensorFlow")
 def test_a_tensorflow_where_none_should_be():
     code, output = outcome(GRADACCUM_TF="none")
