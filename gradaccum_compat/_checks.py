@@ -37,7 +37,7 @@ def optimizer(value):
             "An optimizer is an object with apply_gradients(pairs).", repr(value),
             "Pass one of tf.compat.v1.train, tf.keras.optimizers or tf_keras, for example tf.keras.optimizers.Adam().")
     # Its class is made anew for each Keras optimizer, and has that one's name.
-    if any(each.__module__.split(".")[0] == "horovod" for each in type(value).__mro__):
+    if any(str(each.__module__).split(".")[0] == "horovod" for each in type(value).__mro__):
         raise errors.OptimizerError(
             "One engine reduces: the accumulator, once per cycle.", "{} from Horovod, which reduces too".format(
                 type(value).__name__),

@@ -45,7 +45,8 @@ class Accumulator(tf.Module):
         dtype: dtype of the sums, "float32" or "float64"; variables of float64 have float64 sums anyway.
         clip_norm: largest global norm of the gradients that the optimizer gets.
         nonfinite: "propagate" NaN and infinity, "skip" micro-batches that hold them, or "raise" at apply().
-        reducer: function that takes a list of tensors and returns their sums over all workers.
+        reducer: function that takes a list of tensors and returns their sums over all workers, such as
+            ga.horovod.sum_over_workers.
         name: prefix of the state's variable names.
 
     Raises:

@@ -88,6 +88,7 @@ CASES = {
     "momentum": Case("momentum", ones(), uneven(), {}),
     "adam": Case("adam", ones(), uneven(), {}),
     "clipped": Case("sgd", ones(), uneven(), dict(clip_norm=0.3)),
+    "added up": Case("sgd", ones(), with_empty_workers(), dict(loss_reduction="none")),
     "nones": Case("momentum", ones(), with_nones(), {}),
     "empty workers": Case("momentum", ones(), with_empty_workers(), {}),
     "two kinds": Case("momentum", ones(), with_two_kinds(), {}),

@@ -34,11 +34,12 @@ def blocks_of(text):
 README = read("README.md")
 BLOCKS = blocks_of(README)
 COMMANDS = {block.comment: block.text for block in BLOCKS if block.comment.startswith("command: ")}
-SNIPPET = re.compile(r"snippet: ([\w-]+); for: (any|tf1|tf2)$")
+SNIPPET = re.compile(r"snippet: ([\w-]+); for: (any|tf1|tf2|horovod)$")
 
 #: (name, what it is for, code, the next block) of each example.
 SNIPPETS = [SNIPPET.match(block.comment).groups() + (block.text, following)
             for block, following in zip(BLOCKS, BLOCKS[1:]) if SNIPPET.match(block.comment)]
+#: Those for Horovod are run by tests/with_horovod, on several workers.
 HERE = [each for each in SNIPPETS if each[1] in ("any", ga.backend().name)]
 
 

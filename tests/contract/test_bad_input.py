@@ -52,6 +52,14 @@ def test_an_optimizer_has_apply_gradients(optimizer):
     explains(caught, "apply_gradients")
 
 
+def test_an_optimizer_that_horovod_made_is_refused():
+    """Its class has the wrapped optimizer's name; the real one is tried in tests/with_horovod."""
+    made = type("SGD", (v1.train.GradientDescentOptimizer,), {"__module__": "horovod._keras"})
+    with pytest.raises(errors.OptimizerError) as caught:
+        ga.Accumulator(made(1.0), variables())
+    explains(caught, "Horovod", "sum_over_workers")
+
+
 def _twice():
     variable = tf.Variable([0.0])
     return [variable, tf.Variable([1.0]), variable]

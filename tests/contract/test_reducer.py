@@ -102,3 +102,49 @@ def test_rows_of_the_last_cycle_are_gone_where_data_has_run_out(mode):
 def test_one_engine_reduces():
     with pytest.raises(ga.errors.OptionError):
         ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], reducer=Twin(), nonfinite="skip", loss_reduction="global_mean")
+
+
+# Workers that differ in what they have seen hand in the same list of tensors, and take what the others have
+
+
+def shapes_handed_in(mode, gradients):
+    """The shapes that a worker hands in for gradients() and apply(), whose micro-batch had these gradients."""
+    handed = []
+
+    def watch(tensors):
+        handed.append([tuple(each.shape.as_list()) for each in tensors])
+        return [2.0 * each for each in tensors]
+
+    run = mode(start(), reducer=watch)
+    if gradients is not None:
+        run.accumulate(gradients)
+    run.gradients()
+    run.apply()
+    return handed
+
+
+@pytest.mark.parametrize("positions", [[0], [1], [1, 2], []], ids=repr)
+def test_the_list_is_the_same_whatever_had_a_gradient(mode, positions):
+    some = [each if index in positions else None for index, each in enumerate(draw(1))]
+    every = shapes_handed_in(mode, draw(1))
+    # What a graph may have to do twice, in two branches, it does with the same tensors.
+    assert set(map(tuple, shapes_handed_in(mode, some))) == set(map(tuple, every))
+
+
+def test_a_gradient_that_only_another_worker_has(mode):
+    """It moves the variable here too, and gradients() shows it."""
+    vector, row = np.array([1.0, 2.0, 3.0], np.float32), np.array([[4.0, 5.0]] + [[0.0, 0.0]] * 39, np.float32)
+
+    def with_another_worker(tensors):
+        if len(tensors) == 1:
+            return [tensors[0] + np.array([1.0, 1.0, 1e6 + 1, 1.0, 0.0], np.float32)]
+        return [tensors[0] + vector, tensors[1] + row, 1.0 * tensors[2],
+                tensors[3] + np.array([1.0, 0.0, 0.0], np.float32), tensors[4] + 1.0]
+
+    run = mode(start(), reducer=with_another_worker)
+    run.accumulate([None, None, None])
+    for got, want in zip(run.gradients()[:2], [vector, row]):
+        np.testing.assert_allclose(dense(got, want.shape), want / 2.0, rtol=1e-6)
+    assert run.apply()
+    for got, want in zip(run.weights(), [vector, row, np.float32(0.0)]):
+        np.testing.assert_allclose(got, -want / 2.0, rtol=1e-6)

@@ -40,7 +40,8 @@ class Expected(object):
 
     def _gradients(self, shares):
         shapes = [value.shape for value in self.case.values]
-        reference = Reference(shapes, clip_norm=self.case.options.get("clip_norm"))
+        meaning = {key: value for key, value in self.case.options.items() if key in ("clip_norm", "loss_reduction")}
+        reference = Reference(shapes, **meaning)
         reference.accumulate_on_replicas(shares)
         big = reference.gradients()
         if all(np.isfinite(each).all() for each in big):
