@@ -196,9 +196,6 @@ class Cycle(tf.Module):
             marks: each variable's mark, added up.
             indices: the positions of the variables that are wanted.
         """
-        # A worker that wants one of them waits for all: what others wait for, it takes part in.
-        with tf.control_dependencies(whole):
-            whole = [tf.identity(each) for each in whole]
         dense, row_flags = whole[len(self.sums):]
         dense = tf.logical_or(dense > 0, marks >= DENSE_MARK)
         return [self._from_whole(index, whole[index], dense[index], row_flags) if index in indices else None

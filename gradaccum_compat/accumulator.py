@@ -6,22 +6,15 @@ what differs between TensorFlows in backends/ and between optimizers in optimize
 
 from __future__ import absolute_import, division, print_function
 
-import collections
-
 import tensorflow as tf
 
-from gradaccum_compat import _algebra, _checks, _micro_batch, _options, optimizers
+from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
 from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
-
-
-#: What decides about a cycle: each replica's sums; the weight of all replicas and the marks of the variables that
-#: were asked for, added up; whether an update is due; the known variables, and whether an unknown one had a gradient.
-_Shares = collections.namedtuple("_Shares", ["sums", "total", "marks", "due", "known", "late"])
 
 
 class Accumulator(tf.Module):
@@ -202,23 +195,7 @@ class Accumulator(tf.Module):
             return tf.identity(moved)
 
     def _shares(self):
-        """Each replica's sums, and what decides about them, from one small reduction.
-
-        Workers that differ in what they have seen still take part in the same reductions: where they may, all
-        of them are asked about all variables.
-        """
-        known, whole = self._cycle.known(), self._layout_of_sums() == Cycle.WHOLE
-        asked = [index for index in range(len(self._target.variables)) if whole or index not in known]
-        share, sums = self._home.on_replicas(self._cycle.share_and_sums, known, asked, self._layout_of_sums())
-        reduced = self._home.sum_over_replicas(share, _checks.raw_variable(self._target.variables[0]))
-        total, marks = reduced[0], reduced[2:]
-        due = total > 0
-        if whole:
-            due = tf.logical_and(due, tf.reduce_any(marks > 0))
-            known = self._cycle.known_to_all(marks) if tf.executing_eagerly() else known
-        unknown = [position for position, index in enumerate(asked) if index not in known]
-        late = tf.reduce_any(tf.gather(marks, unknown) > 0) if unknown else None
-        return _Shares(sums, total, marks, due, known, late)
+        return _shares.collect(self._cycle, self._home, self._target.variables, self._layout_of_sums())
 
     def _update(self, shares):
         """Returns whether the optimizer moved, and whether the gradients were finite."""

@@ -27,8 +27,8 @@ def sum_over_workers(tensors, name="gradaccum"):
     """Adds up tensors over all of Horovod's workers.
 
     Every worker calls it with tensors of the same shapes and dtypes in the same order, which is how
-    Accumulator calls it, whatever a worker's own gradients are. All tensors of one dtype go in one grouped
-    allreduce. Horovod starts them in any order: whoever runs two calls in one session.run gives each a name.
+    Accumulator calls it, whatever a worker's own gradients are. All go in one grouped allreduce, in the widest
+    of their types. Whoever runs two calls in one session.run gives each a name: Horovod starts them in any order.
 
     The rest is as usual with Horovod: hvd.init() comes first, and hvd.broadcast_variables or
     BroadcastGlobalVariablesHook makes the workers begin alike. The optimizer and the tape are the plain
@@ -39,7 +39,7 @@ def sum_over_workers(tensors, name="gradaccum"):
         ...     optimizer, variables, steps=4, reducer=ga.horovod.sum_over_workers)
 
     Args:
-        tensors: list of dense tensors.
+        tensors: list of dense floating-point tensors.
         name: what Horovod is to call them; an accumulator hands in a name of its own.
 
     Returns:
@@ -50,15 +50,16 @@ def sum_over_workers(tensors, name="gradaccum"):
     """
     hvd = _horovod()
     import tensorflow as tf
-    sums = list(tensors)
-    with tf.name_scope("sum_over_workers"):  # unique in a graph, so that the names below it stay as they are
-        for dtype in sorted(set(each.dtype.name for each in sums)):
-            positions = [position for position, each in enumerate(sums) if each.dtype.name == dtype]
-            reduced = hvd.grouped_allreduce([tensors[position] for position in positions], op=hvd.Sum,
-                                            name="{}_{}".format(name, dtype), ignore_name_scope=True)
-            for position, each in zip(positions, reduced):
-                sums[position] = each
-    return sums
+    if not tensors:
+        return []
+    dtypes = [each.dtype for each in tensors]
+    # One op, also where types differ: TensorFlow drops one whose results a worker does not need, control
+    # dependencies or not, since Horovod's are not marked as stateful; and the other workers wait for it.
+    widest = max(dtypes, key=lambda dtype: dtype.size)
+    with tf.name_scope("sum_over_workers"):  # unique in a graph, so that the name below it stays as it is
+        sums = hvd.grouped_allreduce([tf.cast(each, widest) for each in tensors], op=hvd.Sum,
+                                     name=name, ignore_name_scope=True)
+    return [tf.cast(each, dtype) for each, dtype in zip(sums, dtypes)]
 
 
 def _for_accumulator(name, graph):

@@ -135,6 +135,22 @@ def two_in_one_run(rank):
             return [each.tolist() for each in session.run(variables)]
 
 
+def built_and_not_run(rank, handed_in):
+    """Worker 0 has a micro-batch with both gradients in its graph, and never runs it: (moved, weights)."""
+    with tf.Graph().as_default():
+        variables = [v1.Variable(np.zeros([], dtype), use_resource=True) for dtype in (np.float64, np.float32)]
+        accumulator = ga.Accumulator(modes.sgd(), variables, reducer=ga.horovod.sum_over_workers)
+        gradients = [tf.constant(2.0, tf.float64), tf.constant(3.0)]
+        if rank == 0:
+            accumulator.accumulate(gradients)
+        added = accumulator.accumulate([gradients[0] if handed_in else None, None])
+        applied = accumulator.apply()
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(added)
+            return [bool(session.run(applied))] + [float(each) for each in session.run(variables)]
+
+
 def main(name):
     import horovod.tensorflow as hvd
     if name == "graph_v2":
@@ -148,6 +164,7 @@ def main(name):
         came[case] = go_through(CASES[case], MODES[name], hvd.rank())
     if name.startswith("graph"):
         came["two in one run"] = two_in_one_run(hvd.rank())
+        came["built and not run"] = [built_and_not_run(hvd.rank(), handed_in) for handed_in in (True, False)]
     print(json.dumps(came))
     hvd.shutdown()
 

@@ -94,6 +94,12 @@ def test_two_accumulators_in_one_run_are_told_apart(came):
             np.testing.assert_allclose(each["two in one run"], [[-20.0] * 3, [-200.0] * 3], rtol=1e-6)
 
 
+def test_what_a_worker_has_built_and_not_run_keeps_no_other_waiting(came):
+    if "built and not run" in came[0]:
+        for each in came:
+            assert each["built and not run"] == [[True, -2.0, 0.0], [False, 0.0, 0.0]]
+
+
 # One reduction per cycle
 
 
@@ -123,14 +129,14 @@ def test_names_do_not_depend_on_what_else_is_in_the_graph():
         with tf.Graph().as_default() as graph:
             for _ in range(extra):
                 with tf.name_scope("sum_over_workers"):
-                    tf.zeros([], name="accumulator_1_float32")
+                    tf.zeros([], name="accumulator_1")
             with tf.name_scope("other" * extra):
                 variables = [v1.Variable(value, use_resource=True) for value in horovod_worker.ones()]
                 accumulator = ga.Accumulator(modes.sgd(), variables, reducer=ga.horovod.sum_over_workers)
                 accumulator.accumulate(gradients()[:2] + [None if extra else tf.ones([])])
                 accumulator.apply()
         names.append(set(name.split("/")[-1] for name in collectives(graph)))
-    assert names[0] == names[1] == {"accumulator_1_float32"}
+    assert names[0] == names[1] == {"accumulator_1"}
 
 
 # One engine

@@ -1,0 +1,36 @@
+"""Shares: what the replicas and workers have, and what decides about a cycle, from one small reduction.
+
+What decides is a sum over all of them, so that each enters the same reductions: one that decides alone
+hangs the others.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import collections
+
+import tensorflow as tf
+
+from gradaccum_compat import _checks
+from gradaccum_compat._cycle import Cycle
+
+#: Each replica's sums; the weight of all replicas, and the marks of the variables that were asked for, added up;
+#: whether an update is due; the positions of the known variables, and whether an unknown one had a gradient (None
+#: if there is no unknown one).
+Shares = collections.namedtuple("Shares", ["sums", "total", "marks", "due", "known", "late"])
+
+
+def collect(cycle, home, variables, layout):
+    """Makes the small reduction. The sums come in this layout, and are not reduced yet."""
+    known, whole = cycle.known(), layout == Cycle.WHOLE
+    # Workers may differ in what is known to them; where they may, all of them are asked about all variables.
+    asked = [index for index in range(len(variables)) if whole or index not in known]
+    share, sums = home.on_replicas(cycle.share_and_sums, known, asked, layout)
+    reduced = home.sum_over_replicas(share, _checks.raw_variable(variables[0]))
+    total, marks = reduced[0], reduced[2:]
+    due = total > 0
+    if whole:
+        due = tf.logical_and(due, tf.reduce_any(marks > 0))
+        known = cycle.known_to_all(marks) if tf.executing_eagerly() else known
+    unknown = [position for position, index in enumerate(asked) if index not in known]
+    late = tf.reduce_any(tf.gather(marks, unknown) > 0) if unknown else None
+    return Shares(sums, total, marks, due, known, late)
