@@ -26,6 +26,10 @@ def _mark_as_converted(function):
 #: Keeps AutoGraph away from our code: there is nothing to convert, and converting takes seconds.
 no_autograph = getattr(tf.autograph.experimental, "do_not_convert", _mark_as_converted)
 
+#: Up to TF 2.3 a restored sum is divided by the number of replicas on this worker alone, so that each worker would have
+#: the whole. 2.4, which took this strategy out of `experimental`, divides it by the number of all.
+_WORKERS_RESTORE_SHARES = hasattr(tf.distribute, "MultiWorkerMirroredStrategy")
+
 
 class Backend(object):
     """The hooks. One instance serves the process."""
@@ -44,6 +48,16 @@ class Backend(object):
         return dict(
             initial_value=functools.partial(tf.zeros, shape, dtype), dtype=dtype, trainable=False, name=name,
             synchronization=tf.VariableSynchronization.ON_READ, aggregation=aggregation)
+
+    def _restoring_its_share(self, variable):
+        """The variable, of whose sum over all replicas each worker takes its share when a checkpoint is restored."""
+        if _WORKERS_RESTORE_SHARES or variable.aggregation != tf.VariableAggregation.SUM:
+            return variable
+        strategy = tf.distribute.get_strategy()
+        workers = strategy.num_replicas_in_sync // len(strategy.experimental_local_results(variable))
+        if workers > 1:
+            variable._gather_saveables_for_checkpoint = _divided(variable._gather_saveables_for_checkpoint, workers)
+        return variable
 
     def local(self, variable):
         """This replica's own component of a variable; the variable itself where it has none."""
@@ -107,6 +121,18 @@ class Backend(object):
             with tf.init_scope():
                 return function()
         return _in_another_thread(function)
+
+
+def _divided(gather, workers):
+    """A variable's way to be saved, with what is restored divided by the number of workers."""
+    def saveable_of(factory, *args, **kwargs):
+        saveable = factory(*args, **kwargs)
+        restore = saveable.restore
+        saveable.restore = lambda restored_tensors, restored_shapes: restore(
+            [each / workers for each in restored_tensors], restored_shapes)
+        return saveable
+
+    return lambda: {key: functools.partial(saveable_of, factory) for key, factory in gather().items()}
 
 
 def _in_another_thread(function):

@@ -15,7 +15,8 @@ class TF1Backend(base.Backend):
 
     def state_variable(self, shape, dtype, name, aggregation):
         # What tf.contrib.eager.Variable is, without the seconds that importing tf.contrib takes.
-        return tf.compat.v1.Variable(use_resource=True, **self._variable_options(shape, dtype, name, aggregation))
+        return self._restoring_its_share(tf.compat.v1.Variable(
+            use_resource=True, **self._variable_options(shape, dtype, name, aggregation)))
 
     def local(self, variable):
         return variable.get() if hasattr(variable, "get") else variable

@@ -19,7 +19,7 @@ class TF2Backend(base.Backend):
     workers_add_rows = hasattr(tf.distribute.experimental, "PreemptionCheckpointHandler")
 
     def state_variable(self, shape, dtype, name, aggregation):
-        return tf.Variable(**self._variable_options(shape, dtype, name, aggregation))
+        return self._restoring_its_share(tf.Variable(**self._variable_options(shape, dtype, name, aggregation)))
 
     def local(self, variable):
         # DistributedValues got its underscore in TF 2.2.
