@@ -49,10 +49,26 @@ def test_example_says_that_its_numbers_are_right(tmpdir, name):
 def launch(tmpdir, program, *arguments):
     path = tmpdir.join("program.py")
     path.write("import json, os, sys, time\nconfig = json.loads(os.environ['TF_CONFIG'])\n"
-               "task, workers = config['task'], config['cluster']['worker']\n" + program)
+               "task, workers = config['task'], config['cluster']['worker']\n"
+               "open(__file__ + '.%d' % os.getpid(), 'w').close()\n" + program)
     begun = time.time()
     code, lines = run(tmpdir, ["launch_workers.py"] + list(arguments) + [str(path), "--word", "two words"])
     return code, sorted(lines), time.time() - begun
+
+
+def left(tmpdir):
+    """The processes of the program that still run."""
+    started = [int(path.ext[1:]) for path in tmpdir.listdir("program.py.*")]
+    assert started
+    return [each for each in started if _runs(each)]
+
+
+def _runs(process):
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 SAYS_WHO = "print('%d of %d, %s' % (task['index'], len(set(workers)), sys.argv[1:]))\n"
@@ -82,9 +98,11 @@ def test_hosts_are_told_so_by_ssh(tmpdir):
 def test_where_one_worker_fails_all_are_ended(tmpdir):
     code, _, seconds = launch(tmpdir, "if task['index']:\n    sys.exit(7)\ntime.sleep(100)\n", "--local", "2")
     assert code == 7 and seconds < 50
+    assert left(tmpdir) == []
 
 
 def test_where_the_time_is_over_all_are_ended(tmpdir):
-    code, _, seconds = launch(tmpdir, "time.sleep(100)\n", "--local", "2", "--limit", "0.5")
+    code, _, seconds = launch(tmpdir, "time.sleep(100)\n", "--local", "2", "--limit", "2")
     assert code == 124 and seconds < 50
-    assert "0.5 seconds" in tmpdir.join("err").read()
+    assert left(tmpdir) == []
+    assert "2.0 seconds" in tmpdir.join("err").read()
