@@ -1,4 +1,4 @@
-"""Times a cycle on two workers: one reduction per cycle (gradaccum_compat) beside one per micro-batch (the usual recipe).
+"""Times a cycle on two workers: one reduction per cycle (gradaccum_compat), or one per micro-batch (usual).
 
 Two processes on this machine train a model whose gradients are large and whose computation is small, under
 MultiWorkerMirroredStrategy, with gRPC on the loopback. Both ways run in the same two processes, in turns.

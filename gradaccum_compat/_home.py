@@ -140,7 +140,7 @@ class Home(object):
         if self._reducer is not None:
             return list(self._reducer(gradients))
         pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
-        reduced = self.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs) if pairs else []
+        reduced = BACKEND.sum_batch(self.strategy, pairs, not self._one_process()) if pairs else []
         # CentralStorageStrategy of TF 1.14 says that the one sum is a value for each replica.
         sums = iter([self.one_of(each) if len(self.shares(each)) == 1 else each for each in reduced])
         return [None if gradient is None else next(sums) for gradient in gradients]

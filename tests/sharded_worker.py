@@ -64,7 +64,8 @@ class Training(object):
             self.accumulator = ga.Accumulator(make_optimizer(), self.variables, steps=STEPS, name=name)
         # One trace for batches of every size: each trace of a reduction is a reduction of its own to TensorFlow,
         # and a worker that traces more often than another waits for ever for its partners.
-        batch = [tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.float32), tf.TensorSpec([None], tf.int64)]
+        batch = [tf.TensorSpec(shape, dtype) for shape, dtype in (
+            ([None, 3], tf.float32), ([None], tf.float32), ([None], tf.int64))]
         self.accumulate, self.step = [tf.function(each, batch) for each in (self._accumulate, self._step)]
         self.accumulate_none, self.apply = [tf.function(each) for each in (self._accumulate_none, self._apply)]
 

@@ -91,8 +91,8 @@ def test_hosts_are_told_so_by_ssh(tmpdir):
     ssh = tmpdir.join("ssh")
     ssh.write('#!/bin/sh\n[ "$1" = -tt ] && exec sh -c "$3"\n')
     ssh.chmod(stat.S_IRWXU)
-    assert launch(tmpdir, SAYS_WHO, "--hosts", "one:2222,two:2222", "--folder", "/", "--python", sys.executable, "--ssh",
-                  str(ssh), "--run")[:2] == (0, WHO)
+    arguments = ["--hosts", "one:2222,two:2222", "--folder", "/", "--python", sys.executable, "--ssh", str(ssh), "--run"]
+    assert launch(tmpdir, SAYS_WHO, *arguments)[:2] == (0, WHO)
 
 
 def test_where_one_worker_fails_all_are_ended(tmpdir):

@@ -30,6 +30,11 @@ no_autograph = getattr(tf.autograph.experimental, "do_not_convert", _mark_as_con
 #: the whole. 2.4, which took this strategy out of `experimental`, divides it by the number of all.
 _WORKERS_RESTORE_SHARES = hasattr(tf.distribute, "MultiWorkerMirroredStrategy")
 
+#: How many bytes workers reduce at once where the strategy does not say. TensorFlow's own choice is one pack of all
+#: gradients: on the loopback 2.21 took 0.57 s for 80 MB in five tensors as one pack, and 0.12 s in packs of this size.
+#: Before TF 2.4 it cannot be said so.
+_PACK = 4 * 2 ** 20
+
 
 class Backend(object):
     """The hooks. One instance serves the process."""
@@ -85,6 +90,13 @@ class Backend(object):
         """Calls function(*args) once for all replicas, from inside one; args become per-replica values."""
         return tf.distribute.get_replica_context().merge_call(
             no_autograph(lambda strategy, *merged: function(*merged)), args=args)
+
+    def sum_batch(self, strategy, pairs, over_workers):
+        """Sums of values over all replicas, in one reduction; pairs are (value, the variable where it goes to)."""
+        chosen = getattr(strategy.extended, "_communication_options", None) if over_workers else None
+        options = [] if chosen is None or chosen.bytes_per_pack else [
+            tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK)]
+        return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs, *options)
 
     def as_reduced(self, value, destination):
         """A value that is the same on each replica, as a reduction to destination would return it."""
