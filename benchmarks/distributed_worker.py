@@ -113,7 +113,7 @@ class Barrier(object):
         run = getattr(strategy, "run", None) or strategy.experimental_run_v2
         with strategy.scope():
             count = tf.Variable(0.0, trainable=False, name="barrier", aggregation=tf.VariableAggregation.SUM)
-        self.wait = tf.function(lambda: run(lambda: count.assign_add(1.0) is None))
+        self.wait = tf.function(lambda: run(lambda: count.assign_add(tf.ones([])) is None))
 
 
 def sent_bytes():

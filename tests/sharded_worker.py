@@ -72,7 +72,7 @@ class Training(object):
     def _gradients(self, features, targets, rows):
         with tf.GradientTape() as tape:
             predicted = tf.reduce_sum(features * self.variables[0], axis=1) + tf.gather(self.variables[1], rows)
-            loss = tf.reduce_mean(tf.square(predicted - targets))  # NaN, where there is no example
+            loss = tf.reduce_mean(tf.square(predicted - targets))
         return tape.gradient(loss, self.variables), tf.shape(targets)[0]
 
     # TF before 2.1 cannot return a worker's tensor from a function.
