@@ -55,13 +55,13 @@ def steps(value):
     return int(value)
 
 
-def clip_norm(value):
+def limit(name, value, meaning):
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < float("inf"):
         raise errors.OptionError(
-            "clip_norm must be a positive, finite number: the largest global norm of an update's gradients.",
-            repr(value), "Pass clip_norm=1.0, say, or leave it out for no clipping.")
+            "{} must be a positive, finite number: {}.".format(name, meaning), repr(value),
+            "Pass {}=1.0, say, or leave it out for no clipping.".format(name))
     return float(value)
 
 

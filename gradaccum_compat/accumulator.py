@@ -9,6 +9,7 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers
+from gradaccum_compat._adaptive_clip import adaptively_clipped
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
 from gradaccum_compat._reduced import reductions_done
@@ -41,19 +42,23 @@ class Accumulator(tf.Module):
         reducer: function that takes a list of tensors and returns their sums over all workers, such as
             ga.horovod.sum_over_workers.
         name: prefix of the state's variable names.
+        adaptive_clip: how long the gradient of a unit of a layer may be, as a share of its weights' length:
+            adaptive gradient clipping. Comes before clip_norm.
 
     Raises:
         GradAccumError: one of its subclasses, for an argument that cannot be used.
     """
 
     def __init__(self, optimizer, variables, steps=None, loss_reduction="mean", dtype="float32",
-                 clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator"):
+                 clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator", adaptive_clip=None):
         super(Accumulator, self).__init__(name=name)
         self._options = _options.Options(
             steps=_options.steps(steps),
             loss_reduction=_options.option("loss_reduction", loss_reduction, _options.LOSS_REDUCTIONS),
             dtype=_options.sum_dtype(dtype),
-            clip_norm=_options.clip_norm(clip_norm),
+            clip_norm=_options.limit("clip_norm", clip_norm, "the largest global norm of an update's gradients"),
+            adaptive_clip=_options.limit(
+                "adaptive_clip", adaptive_clip, "how long a unit's gradient may be, as a share of its weights"),
             nonfinite=_options.option("nonfinite", nonfinite, _options.NONFINITE),
             reducer=_options.reducer(reducer))
         self._target = Target(_checks.optimizer(optimizer), variables)
@@ -242,6 +247,9 @@ class Accumulator(tf.Module):
             total = total / self._home.replicas
         if self._options.loss_reduction != "none":
             sums = _algebra.divide(sums, total)
+        if self._options.adaptive_clip is not None:
+            variables = [_checks.raw_variable(each) for each in self._target.variables]
+            sums = adaptively_clipped(sums, variables, self._options.adaptive_clip)
         if self._options.clip_norm is not None:
             sums = _algebra.clip_by_global_norm(sums, self._options.clip_norm)
         return _algebra.cast(sums, self._target.dtypes)
