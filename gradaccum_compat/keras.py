@@ -1,4 +1,4 @@
-"""For models that are trained by fit(): callbacks that go with a wrapped optimizer, and a check of the layers."""
+"""For models that are trained by fit(): callbacks that go with a wrapped optimizer, and BatchNormalization."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -8,6 +8,8 @@ import warnings
 import tensorflow as tf
 
 from gradaccum_compat import errors
+from gradaccum_compat._batch_normalization import (  # noqa: F401, two of them public names of this module
+    CycleBatchNormalization, check_batch_normalization, cycle_layers)
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.optimizers import loss_scale, wrapped
 
@@ -43,6 +45,8 @@ class FlushPartialCycle(_Callback):
         if self._apply is None:
             self._apply = _callable(accumulator.apply)
         self._apply()
+        for layer in cycle_layers(self.model):
+            layer.end_cycle()
 
 
 class BatchSizes(_Callback):
