@@ -1,0 +1,33 @@
+"""compile() and fit() with a wrapped optimizer end with the weights of the big batch.
+
+Two epochs of two updates each, with a learning rate that decays with every update: state that moves in between,
+a wrong scale and a decay that counts micro-batches all show.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import pytest
+
+import fitting
+
+CORE = [("SGD", {}), ("SGD", dict(momentum=0.9)), ("SGD", dict(momentum=0.9, nesterov=True)), ("Adam", {}),
+        ("AdamW", dict(weight_decay=0.1)), ("RMSprop", dict(momentum=0.9)), ("Adagrad", {}), ("Lion", {}), ("Ftrl", {})]
+CASES = [pytest.param(generation, name, options, id="-".join([generation.family, name] + sorted(options)))
+         for generation in fitting.GENERATIONS for name, options in CORE if hasattr(generation.optimizers, name)]
+
+
+def decaying(generation, name, options):
+    """A function that makes the optimizer with a decaying learning rate."""
+    # The schedules are not under `legacy`.
+    schedules = generation.keras.optimizers.schedules
+    return lambda: getattr(generation.optimizers, name)(schedules.ExponentialDecay(0.1, 2, 0.5), **options)
+
+
+@pytest.mark.parametrize("generation, name, options", CASES)
+def test_weights_are_the_big_batch_s(generation, name, options):
+    fitting.check_fit(generation, decaying(generation, name, options))
+
+
+@pytest.mark.parametrize("generation, name, options", CASES)
+def test_weights_are_the_big_batch_s_on_replicas(generation, name, options):
+    fitting.check_fit(generation, decaying(generation, name, options), fitting.linear, replicated=True)
