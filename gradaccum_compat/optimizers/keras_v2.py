@@ -50,7 +50,7 @@ class _ClippingHandOver(wrapped.HandOver):
 
     clips = False
 
-    def apply_gradients(self, pairs):
+    def move(self, pairs):
         return self.plain.apply_gradients(self._clipped(pairs) if self.clips else pairs)
 
     def _clipped(self, pairs):

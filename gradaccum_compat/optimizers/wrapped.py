@@ -55,15 +55,25 @@ def _class_of(mixin, plain_class):
 
 
 class HandOver(object):
-    """The plain optimizer as the accumulator gets it; a generation may do something before it moves."""
+    """The plain optimizer as the accumulator gets it; a generation may do something before it moves.
+
+    Attributes:
+        plain: the optimizer.
+        asked: ids of the variables that the step at hand has; what was frozen since the last one is not among them.
+    """
 
     def __init__(self, plain):
         self.plain = plain
+        self.asked = frozenset()
 
     def __getattr__(self, name):
         return getattr(self.plain, name)
 
     def apply_gradients(self, pairs):
+        # Handed a gradient of zero, momentum would go on moving the weights of a layer that is frozen by now.
+        return self.move([pair for pair in pairs if id(pair[1]) in self.asked])
+
+    def move(self, pairs):
         return self.plain.apply_gradients(pairs)
 
 
@@ -100,6 +110,7 @@ class Accumulation(object):
         pairs = list(pairs)
         self.build([variable for _, variable in pairs])
         gradients = self._in_order(pairs)
+        self.hand_over.asked = frozenset(id(variable) for _, variable in pairs)
         if aggregated and not self._left:
             gradients = _algebra.scale(gradients, 1.0 / replicas())
         weight = self.weight() if callable(self.weight) else self.weight
