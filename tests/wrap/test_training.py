@@ -30,7 +30,8 @@ def batches(size):
 
 
 def takes(function, name):
-    return name in str((inspect.getfullargspec if hasattr(inspect, "getfullargspec") else inspect.getargspec)(function))
+    # Python 2.7 has no signature, which looks through decorators.
+    return name in str((inspect.signature if hasattr(inspect, "signature") else inspect.getargspec)(function))
 
 
 def check_calls(generation, train, make=momentum):
