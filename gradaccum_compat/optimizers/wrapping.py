@@ -2,7 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
-from gradaccum_compat import _checks, errors
+from gradaccum_compat import _checks, _options, errors
 from gradaccum_compat.optimizers import keras_2_11, keras_3, keras_v2, loss_scale, v1_train, wrapped
 
 GENERATIONS = (keras_3, keras_2_11, keras_v2, v1_train)
@@ -31,6 +31,7 @@ def wrap_optimizer(optimizer, steps=4, loss_reduction="global_mean", weight=1.0,
         GradAccumError: one of its subclasses, for an argument that cannot be used.
     """
     _checks.optimizer(optimizer)
+    _options.has_steps(steps)
     if wrapped.is_wrapped(loss_scale.inner(optimizer)):
         raise errors.OptimizerError(
             "An optimizer is wrapped once.", "one that accumulates already", "Pass the plain optimizer.")
