@@ -44,7 +44,9 @@ def keras_3(model, make):
 
 
 def model_of_gradient_accumulator(model, make):
-    wrapped = gradient_accumulator.GradientAccumulateModel(accum_steps=STEPS, inputs=model.input, outputs=model.output)
+    wrapped = gradient_accumulator.GradientAccumulateModel(
+        accum_steps=STEPS, experimental_distributed_support=tf.distribute.has_strategy(), inputs=model.input,
+        outputs=model.output)
     return wrapped, make()
 
 
