@@ -84,17 +84,14 @@ def begin(model):
     return model
 
 
-def trained(make, accumulate=None, examples=32, epochs=2, strategy=None, end_of_epoch=None, **options):
+def trained(make, accumulate=None, examples=32, strategy=None, callbacks=(), **options):
     """The weights that fit() ends with; with a function that accumulates, in micro-batches."""
     with (strategy or tf.distribute.get_strategy()).scope():
         weights = begin(network())
-        model, optimizer = accumulate(weights, make) if accumulate else (weights, make())
-        model.compile(optimizer=optimizer, loss="mse", **options)
+        model, moving = accumulate(weights, make) if accumulate else (weights, make())
+        model.compile(optimizer=moving, loss="mse", **options)
     batches = tf.data.Dataset.from_tensor_slices(data(examples)).batch(MICRO if accumulate else BIG)
-    for _ in range(epochs):
-        model.fit(batches, verbose=0)
-        if end_of_epoch:
-            end_of_epoch(optimizer)
+    model.fit(batches, epochs=2, verbose=0, callbacks=list(callbacks))
     return weights.get_weights()
 
 
@@ -102,16 +99,12 @@ def difference(got, want):
     return float(max(np.max(np.abs(each - other)) for each, other in zip(got, want)))
 
 
-def against_the_big_batch(make, **options):
+def against_the_big_batch(make, strategy=None, our_callbacks=(), **options):
     """A cell's function: trains both ways, alike."""
     def cell(accumulate):
-        special = dict(options)
-        if accumulate is not ours:
-            special.pop("end_of_epoch", None)
-        big = {name: value for name, value in special.items() if name not in ("end_of_epoch", "strategy")}
-        if "strategy" in special:
-            special["strategy"] = special["strategy"]()
-        return difference(trained(make, accumulate, **special), trained(make, **big))
+        callbacks = [each() for each in our_callbacks if accumulate is ours]
+        got = trained(make, accumulate, strategy=strategy and strategy(), callbacks=callbacks, **options)
+        return difference(got, trained(make, **options))
 
     return cell
 
@@ -136,10 +129,6 @@ def two_replicas():
     return _strategies[0]
 
 
-def apply_rest(accumulating):
-    accumulating.accumulator.apply()
-
-
 def none_last(accumulate):
     """One cycle of apply_gradients; one of two variables has no gradient in its last micro-batch."""
     make = optimizer("SGD", 0.5)
@@ -155,27 +144,14 @@ def none_last(accumulate):
                       [1 - 0.5 * np.full(2, (1 + 2 + 3 + 4) / 4.0), 1 - 0.5 * np.full(3, (1 + 2 + 3) / 4.0)])
 
 
-def uneven_with_weights(accumulate):
-    """A train_step that tells the weight of its micro-batch, which is an option of ours."""
+def uneven_with_sizes(accumulate):
+    """With a callback of ours that knows how large each micro-batch is."""
     if accumulate is not ours:
         return "no option"
-    seen = []
-
-    class Model(keras.Model):
-        def train_step(self, xy):
-            x, y = xy
-            seen[:] = [tf.shape(x)[0]]
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(self(x, training=True) - y))
-            gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-            return {"loss": loss}
-
-    def weighing(model, make):
-        return Model(model.input, model.output), ga.wrap_optimizer(make(), steps=STEPS, weight=lambda: seen[0])
-
+    sizes = ga.keras.BatchSizes(examples=30, batch_size=MICRO)
+    weighing = lambda model, make: (model, ga.wrap_optimizer(make(), steps=STEPS, weight=sizes))
     make = optimizer("SGD", 0.2, momentum=0.9)
-    return difference(trained(make, weighing, examples=30), trained(make, examples=30))
+    return difference(trained(make, weighing, examples=30, callbacks=[sizes]), trained(make, examples=30))
 
 
 ROWS = [
@@ -186,10 +162,11 @@ ROWS = [
     ("moving average of the weights (use_ema)", against_the_big_batch(
         optimizer("SGD", 0.2, use_ema=True, ema_momentum=0.5))),
     ("a last cycle of 2 micro-batches, of 4", against_the_big_batch(
-        optimizer("SGD", 0.2, momentum=0.9), examples=24, end_of_epoch=apply_rest)),
-    ("a last micro-batch of 2 examples, of 4, in fit() as it is", against_the_big_batch(
+        optimizer("SGD", 0.2, momentum=0.9), examples=24,
+        our_callbacks=[lambda: ga.keras.FlushPartialCycle()])),
+    ("a last micro-batch of 2 examples, of 4", against_the_big_batch(
         optimizer("SGD", 0.2, momentum=0.9), examples=30)),
-    ("the same, with its weight", uneven_with_weights),
+    ("the same, with the callback that knows the sizes", uneven_with_sizes),
     ("None as a cycle's last gradient", none_last),
     ("compiled by XLA (jit_compile=True)", against_the_big_batch(optimizer("Adam", 0.1), jit_compile=True)),
     ("two replicas under MirroredStrategy, SGD", against_the_big_batch(optimizer("SGD", 0.2), strategy=two_replicas)),

@@ -59,19 +59,20 @@ class HandOver(object):
 
     Attributes:
         plain: the optimizer.
-        asked: ids of the variables that the step at hand has; what was frozen since the last one is not among them.
+        asked: ids of the variables that the last step had, None before the first: what was frozen by then is not
+            among them.
     """
 
     def __init__(self, plain):
         self.plain = plain
-        self.asked = frozenset()
+        self.asked = None
 
     def __getattr__(self, name):
         return getattr(self.plain, name)
 
     def apply_gradients(self, pairs):
         # Handed a gradient of zero, momentum would go on moving the weights of a layer that is frozen by now.
-        return self.move([pair for pair in pairs if id(pair[1]) in self.asked])
+        return self.move([pair for pair in pairs if self.asked is None or id(pair[1]) in self.asked])
 
     def move(self, pairs):
         return self.plain.apply_gradients(pairs)

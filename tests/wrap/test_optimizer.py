@@ -30,9 +30,10 @@ def test_it_is_an_instance_of_its_class(generation):
         assert isinstance(optimizer.accumulator, ga.Accumulator)
 
 
-def test_its_configuration_is_the_plain_one_s(generation):
+def test_its_configuration_has_the_plain_one_s(generation):
     make = lambda: generation.optimizers.SGD(0.1, momentum=0.9, name="descent")
-    assert ga.wrap_optimizer(make()).get_config() == make().get_config()
+    config = ga.wrap_optimizer(make()).get_config()
+    assert {name: config[name] for name in make().get_config()} == make().get_config()
 
 
 def test_its_learning_rate_is_read_and_set(generation):
