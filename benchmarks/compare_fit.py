@@ -1,7 +1,8 @@
 """Accumulation in fit(): ours beside Keras 3's gradient_accumulation_steps and the package gradient-accumulator.
 
-    python benchmarks/compare_fit.py           runs what this environment has, and adds it to the results
-    python benchmarks/compare_fit.py --table   prints the table of all results
+    python benchmarks/compare_fit.py            runs what this environment has, and adds it to the results
+    python benchmarks/compare_fit.py NAME...    runs these alone
+    python benchmarks/compare_fit.py --table    prints the table of all results
 
 Each cell trains with micro-batches, and says how far the weights end from those of the big batch: the largest
 difference, or the name of the error that came instead. gradient-accumulator needs a TensorFlow up to 2.12 or so.
@@ -184,9 +185,11 @@ def measure(cell, accumulate):
     return value
 
 
-def run():
+def run(wanted):
     columns = {}
     for name, accumulate in contenders():
+        if wanted and name not in wanted:
+            continue
         columns[name] = {}
         for title, cell in ROWS:
             unknown = title.startswith("moving") and not hasattr(keras.optimizers.Optimizer, "update_step")
@@ -232,7 +235,7 @@ def main(arguments):
     if "--table" not in arguments:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-        results[tf.__version__] = run()
+        results.setdefault(tf.__version__, {}).update(run(arguments))
         with open(RESULTS, "w") as file:
             json.dump(results, file, indent=1, sort_keys=True)
         with open(TABLE, "w") as file:
