@@ -235,6 +235,8 @@ def main(arguments):
     if "--table" not in arguments:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        if not os.path.isdir(os.path.dirname(RESULTS)):
+            os.makedirs(os.path.dirname(RESULTS))
         results.setdefault(tf.__version__, {}).update(run(arguments))
         with open(RESULTS, "w") as file:
             json.dump(results, file, indent=1, sort_keys=True)
