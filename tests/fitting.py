@@ -30,8 +30,8 @@ def _generations():
     for name, keras in (("keras", tf.keras), ("tf_keras", optimizers.tf_keras)):
         if name in optimizers.FAMILIES:
             found.append(Generation(name, keras, keras.optimizers))
-        # In 2.9 and 2.10 `legacy` holds the same classes.
-        if name + ".legacy" in optimizers.FAMILIES and keras.optimizers.legacy.SGD is not keras.optimizers.SGD:
+        # In 2.9 and 2.10 `legacy` holds the same optimizers.
+        if name + ".legacy" in optimizers.FAMILIES and not issubclass(keras.optimizers.legacy.SGD, keras.optimizers.SGD):
             found.append(Generation(name + ".legacy", keras, keras.optimizers.legacy))
     return found
 
