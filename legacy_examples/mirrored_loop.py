@@ -86,7 +86,8 @@ def by_hand():
             total.assign_add(gradient / STEPS)
 
     def replica_apply(gradients):
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        here = [tf.identity(each) for each in gradients]
+        optimizer.apply_gradients(zip(here, model.trainable_variables))
         for total in sums:
             total.assign(tf.zeros_like(total))
 
