@@ -15,7 +15,7 @@ from comparing import regression, report, start_values
 
 BATCH, STEPS, EPOCHS = 32, 4, 5
 MICRO = BATCH // STEPS
-RATE = 0.02
+RATE = 0.1
 X, Y = regression(examples=4 * BATCH)
 
 
@@ -31,15 +31,15 @@ def trained(optimizer, batch_size):
 
 
 def big_batch():
-    return trained(tf.keras.optimizers.Adam(RATE), BATCH)
+    return trained(tf.keras.optimizers.SGD(RATE, momentum=0.9), BATCH)
 
 
 def by_hand():
-    return trained(tf.keras.optimizers.Adam(RATE / STEPS), MICRO)
+    return trained(tf.keras.optimizers.SGD(RATE / STEPS, momentum=0.9), MICRO)
 
 
 def with_library():
-    return trained(ga.wrap_optimizer(tf.keras.optimizers.Adam(RATE), steps=STEPS), MICRO)
+    return trained(ga.wrap_optimizer(tf.keras.optimizers.SGD(RATE, momentum=0.9), steps=STEPS), MICRO)
 
 
 if __name__ == "__main__":

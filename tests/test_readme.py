@@ -2,45 +2,21 @@
 
 from __future__ import absolute_import, division, print_function
 
-import collections
 import inspect
-import io
 import os
 import re
-import runpy
-import subprocess
-import sys
 
 import pytest
 
 import gradaccum_compat as ga
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-#: A fenced block, and the comment in the line before it, "" where there is none.
-Block = collections.namedtuple("Block", ["comment", "language", "text"])
-
-
-def read(name):
-    with io.open(os.path.join(ROOT, *name.split("/")), encoding="ascii") as source:
-        return source.read()
-
-
-def blocks_of(text):
-    fenced = re.compile(r"(?:^<!-- ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    return [Block(match.group(1) or "", *match.groups()[1:]) for match in fenced.finditer(text)]
-
+import snippets
+from snippets import ROOT, Block, blocks_of, read
 
 README = read("README.md")
 BLOCKS = blocks_of(README)
 COMMANDS = {block.comment: block.text for block in BLOCKS if block.comment.startswith("command: ")}
-SNIPPET = re.compile(r"snippet: ([\w-]+); for: (any|tf1|tf2|horovod)$")
-
-#: (name, what it is for, code, the next block) of each example.
-SNIPPETS = [SNIPPET.match(block.comment).groups() + (block.text, following)
-            for block, following in zip(BLOCKS, BLOCKS[1:]) if SNIPPET.match(block.comment)]
-#: Those for Horovod are run by tests/with_horovod, on several workers.
-HERE = [each for each in SNIPPETS if each[1] in ("any", ga.backend().name)]
+SNIPPETS = snippets.snippets_of(BLOCKS)
+HERE = snippets.for_here(SNIPPETS)
 
 
 def table_under(heading):
@@ -52,32 +28,23 @@ def table_under(heading):
 # The examples
 
 
-@pytest.mark.parametrize(
-    "code, output", [(code, output) for _, _, code, output in HERE], ids=[name for name, _, _, _ in HERE])
-def test_example_prints_what_the_readme_shows(tmpdir, capfd, code, output):
-    path = tmpdir.join("example.py")  # a file: AutoGraph reads sources
-    path.write(code)
-    if "enable_eager_execution" in code:
-        run_alone(path)  # here it is on already
-    else:
-        runpy.run_path(str(path))
-    assert capfd.readouterr()[0] == output.text
+@pytest.mark.parametrize("snippet", HERE, ids=[each.name for each in HERE])
+def test_example_prints_what_the_readme_shows(tmpdir, capfd, snippet):
+    snippets.run(snippet.code, tmpdir)
+    assert capfd.readouterr()[0] == snippet.following.text
 
 
-def run_alone(path):
-    paths = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    subprocess.check_call([sys.executable, str(path)], env=dict(os.environ, PYTHONPATH=paths))
-
-
-@pytest.mark.parametrize("output", [each[3] for each in SNIPPETS], ids=[name for name, _, _, _ in SNIPPETS])
-def test_example_is_followed_by_its_output(output):
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=[each.name for each in SNIPPETS])
+def test_example_is_followed_by_its_output(snippet):
+    output = snippet.following
     assert (output.language, output.comment) == ("text", "") and output.text.strip()
 
 
 def test_no_python_is_left_unrun():
     python = [block for block in BLOCKS if block.language not in ("sh", "text")]
-    assert [block.comment for block in python if block.language != "python" or not SNIPPET.match(block.comment)] == []
-    assert len(python) == len(SNIPPETS) == len(set(name for name, _, _, _ in SNIPPETS)) >= 5
+    assert [block.comment for block in python
+            if block.language != "python" or not snippets.SNIPPET.match(block.comment)] == []
+    assert len(python) == len(SNIPPETS) == len(set(each.name for each in SNIPPETS)) >= 5
 
 
 def test_an_unmarked_block_would_be_seen():
