@@ -13,7 +13,7 @@ import tensorflow as tf
 import gradaccum_compat as ga
 from comparing import regression, report, start_values
 
-BATCH, STEPS, EPOCHS = 32, 4, 5
+BATCH, STEPS, EPOCHS = 32, 4, 3
 MICRO = BATCH // STEPS
 RATE = 0.1
 X, Y = regression(examples=4 * BATCH)
