@@ -32,12 +32,18 @@ def run(python, name, folder, before=None):
     """
     path, out = os.path.join(FOLDER, name + ".py"), folder.join(name + ".json")
     command = [path] if before is None else ["-c", _AFTER.format(before=before, folder=FOLDER, path=path)]
-    paths = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     process = subprocess.Popen(
-        [python] + command + ["--json", str(out)], env=dict(os.environ, PYTHONPATH=paths),
+        [python] + command + ["--json", str(out)], env=_environment(),
         stdout=subprocess.PIPE, universal_newlines=True)
     printed, _ = process.communicate()
     return Outcome(process.returncode, printed, json.loads(out.read()) if out.check() else None)
+
+
+def _environment():
+    paths = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    # TF 2 sets this where it is imported, and TF 1 would behave like TF 2 by it.
+    inherited = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
+    return dict(inherited, PYTHONPATH=paths)
 
 
 _AFTER = """
