@@ -22,9 +22,8 @@ Block = collections.namedtuple("Block", ["comment", "language", "text"])
 #: An example: its name, what it is for, its code, and the block that follows.
 Snippet = collections.namedtuple("Snippet", ["name", "purpose", "code", "following"])
 
-#: What an example may be for: each TensorFlow, those of a backend, or those that have a module.
-MODULES = {"estimator": "tensorflow.estimator", "horovod": "horovod.tensorflow"}
-SNIPPET = re.compile(r"snippet: ([\w-]+); for: (any|tf1|tf2|{})$".format("|".join(MODULES)))
+#: What an example may be for: each TensorFlow, those of a backend, those with tf.estimator, or Horovod's workers.
+SNIPPET = re.compile(r"snippet: ([\w-]+); for: (any|tf1|tf2|estimator|horovod)$")
 
 
 def read(name):
@@ -43,21 +42,9 @@ def snippets_of(blocks):
 
 
 def for_here(snippets):
-    """Those that the TensorFlow at hand can run."""
-    return [each for each in snippets if each.purpose in ("any", ga.backend().name) or (
-        each.purpose in MODULES and _imports(MODULES[each.purpose]))]
-
-
-def _imports(name):
-    import tensorflow as tf
-    parent, module = name.rsplit(".", 1)
-    if parent == tf.__name__:  # its modules are attributes that are found when they are asked for
-        return hasattr(tf, module)
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
+    """Those that the TensorFlow at hand can run alone; tests/with_horovod runs Horovod's, on several workers."""
+    here = ["any", ga.backend().name] + ["estimator"] * hasattr(sys.modules["tensorflow"], "estimator")
+    return [each for each in snippets if each.purpose in here]
 
 
 def run(code, folder):

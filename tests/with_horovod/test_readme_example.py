@@ -1,20 +1,22 @@
-"""The README's example for Horovod prints what stands below it, on two workers."""
+"""Our pages' examples for Horovod print what stands below them, on two workers."""
 
 from __future__ import absolute_import, division, print_function
 
 import pytest
 
-import test_readme
+import snippets
 
-EXAMPLES = [(name, code, output) for name, kind, code, output in test_readme.SNIPPETS if kind == "horovod"]
+PAGES = ["README.md", "legacy_examples/README.md"]
+EXAMPLES = [each for page in PAGES for each in snippets.snippets_of(snippets.blocks_of(snippets.read(page)))
+            if each.purpose == "horovod"]
 
 
-@pytest.mark.parametrize("code, output", [each[1:] for each in EXAMPLES], ids=[each[0] for each in EXAMPLES])
-def test_example_prints_what_the_readme_shows(run_workers, tmpdir, code, output):
+@pytest.mark.parametrize("example", EXAMPLES, ids=[each.name for each in EXAMPLES])
+def test_example_prints_what_the_page_shows(run_workers, tmpdir, example):
     path = tmpdir.join("example.py")  # a file: AutoGraph reads sources
-    path.write(code)
-    assert run_workers([str(path)], tmpdir) == [output.text, ""]
+    path.write(example.code)
+    assert run_workers([str(path)], tmpdir) == [example.following.text, ""]
 
 
-def test_there_is_an_example():
-    assert EXAMPLES
+def test_each_page_has_an_example():
+    assert len(EXAMPLES) == len(PAGES)
