@@ -63,6 +63,11 @@ class HandOver(object):
             among them.
     """
 
+    #: What to do where a variable has a gradient that was not among the first ones.
+    MORE_VARIABLES = (
+        "Wrap a new optimizer and compile again after making more variables trainable; or make the layers "
+        "trainable first, and freeze them after the first call of build() or fit().")
+
     def __init__(self, plain):
         self.plain = plain
         self.asked = None
@@ -89,6 +94,10 @@ class Accumulation(object):
         self._left = False
         self.told = False
         self.accumulator = Accumulator(hand_over, lambda: self._variables, **options)
+
+    def another(self):
+        """One with the same options, for another graph."""
+        return Accumulation(self.hand_over, self._weight, self.options)
 
     def build(self, variables):
         """Makes the state of the accumulator, and the optimizer's own, for these variables if there is none yet."""
@@ -144,8 +153,7 @@ class Accumulation(object):
                 raise errors.VariablesError(
                     "A wrapped optimizer accumulates for the variables that it was first used with.",
                     "a gradient of {}, which was not among them".format(_checks.describe(variable)),
-                    "Wrap a new optimizer and compile again after making more variables trainable; or make the layers "
-                    "trainable first, and freeze them after the first call of build() or fit().")
+                    self.hand_over.MORE_VARIABLES)
             gradients[positions[id(variable)]] = gradient
         return gradients
 

@@ -22,7 +22,8 @@ def wrap_optimizer(optimizer, steps=4, loss_reduction="global_mean", weight=1.0,
         steps: micro-batches of a cycle.
         loss_reduction: as for Accumulator; the default is what Keras and Estimator hand an optimizer.
         weight: of each micro-batch: a number, a scalar tensor, or a function that returns one.
-        **options: the other options of Accumulator.
+        **options: the other options of Accumulator; and, for an optimizer of tf.compat.v1.train, global_step, which
+            says what the global step counts: "updates" or "micro_batches".
 
     Returns:
         The wrapped optimizer, with its Accumulator as `accumulator`.
@@ -40,6 +41,10 @@ def wrap_optimizer(optimizer, steps=4, loss_reduction="global_mean", weight=1.0,
         raise errors.OptimizerError(
             "wrap_optimizer takes an optimizer of tf.compat.v1.train, tf.keras, Keras 3 or tf_keras.",
             type(optimizer).__name__, "Use Accumulator, which takes anything that has apply_gradients.")
+    if "global_step" in options and generation is not v1_train:
+        raise errors.OptionError(
+            "global_step is for optimizers of tf.compat.v1.train.", type(optimizer).__name__,
+            "Leave it out: its iterations count updates.")
     return generation.wrap(optimizer, weight, dict(options, steps=steps, loss_reduction=loss_reduction))
 
 
