@@ -18,6 +18,7 @@ _DETECTION = "gradaccum_compat._detect"
 #: Each public name and the module that defines it.
 _HOMES = {
     "Accumulator": "gradaccum_compat.accumulator",
+    "Saver": "gradaccum_compat.saver",
     "backend": _DETECTION,
     "microbatch_gradients": "gradaccum_compat.microbatch",
     "unwrap_optimizer": "gradaccum_compat.optimizers.wrapping",

@@ -8,7 +8,7 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers
+from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers, saver
 from gradaccum_compat._adaptive_clip import adaptively_clipped
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._home import Home
@@ -171,6 +171,7 @@ class Accumulator(tf.Module):
         with tf.name_scope(""):
             self._cycle = Cycle(
                 [_checks.raw_variable(each) for each in self._target.variables], self._options.dtype, self.name)
+        saver.note_state(self._cycle.variables)
         optimizers.create_state(self._target.optimizer, self._target.variables)
 
     def _accumulate(self, gradients, weight):

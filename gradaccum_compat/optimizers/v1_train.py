@@ -64,8 +64,16 @@ class AccumulatedOptimizer(wrapped.Wrapped):
 
     def _begin(self, counts):
         first = super(AccumulatedOptimizer, self)._accumulation
-        first.hand_over.counts = counts
-        first.hand_over.by_graph = {BACKEND.outermost_graph(): first}
+        hand_over = first.hand_over
+        hand_over.counts, hand_over.latest = counts, first
+        hand_over.by_graph = {BACKEND.outermost_graph(): first}
+
+    @property
+    def accumulator(self):
+        """The Accumulator behind it, in the graph at hand; outside of those, in the one that was used last."""
+        hand_over = super(AccumulatedOptimizer, self)._accumulation.hand_over
+        here = hand_over.by_graph.get(BACKEND.outermost_graph())
+        return (here if here is not None and here.is_built else hand_over.latest).accumulator
 
     @property
     def _accumulation(self):
@@ -78,7 +86,8 @@ class AccumulatedOptimizer(wrapped.Wrapped):
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         accumulation, pairs = self._accumulation, self._pairs(grads_and_vars)
-        accumulation.hand_over.global_step = global_step
+        hand_over = accumulation.hand_over
+        hand_over.global_step, hand_over.latest = global_step, accumulation
         _check_global_step(accumulation, pairs, global_step)
         with _train_ops() as train_ops:
             moved = accumulation.step(pairs)

@@ -99,9 +99,13 @@ class Accumulation(object):
         """One with the same options, for another graph."""
         return Accumulation(self.hand_over, self._weight, self.options)
 
+    @property
+    def is_built(self):
+        return self._variables is not None
+
     def build(self, variables):
         """Makes the state of the accumulator, and the optimizer's own, for these variables if there is none yet."""
-        if self._variables is None:
+        if not self.is_built:
             self._variables = _checks.variables(list(variables))
             self.accumulator.build()
 

@@ -128,7 +128,7 @@ def test_a_variable_without_a_gradient_gets_neither_slots_nor_a_sum():
 def test_collections_are_kept_clean():
     program = Program("adam")
     state = {each.op.name for each in program.optimizer.accumulator.variables}
-    assert state <= set(variables_of(program, v1.GraphKeys.GLOBAL_VARIABLES))
+    assert len(state) == 10 and state <= set(variables_of(program, v1.GraphKeys.GLOBAL_VARIABLES))
     for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES):
         assert not state & set(variables_of(program, key)), key
     assert program.graph.get_collection(v1.GraphKeys.TRAIN_OP) == [program.train_op]
