@@ -164,6 +164,7 @@ class Accumulator(tf.Module):
     def _build(self):
         """Makes the state, the optimizer's too: a tf.cond could not make variables later."""
         variables = self._target.ask()
+        optimizers.check(variables)
         self._home.settle(variables, self._options)
         BACKEND.at_top_level(lambda: self._home.in_scope(self._make_state))
 

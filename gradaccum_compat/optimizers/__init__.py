@@ -2,10 +2,15 @@
 
 from __future__ import absolute_import, division, print_function
 
-from gradaccum_compat.optimizers import keras_build, slots
+from gradaccum_compat.optimizers import keras_build, references, slots
 
 #: The first generation that serves an optimizer is used; one that none serves has no state to make.
 GENERATIONS = (keras_build, slots)
+
+
+def check(variables):
+    """Raises for variables that no optimizer can update where this package has it do so."""
+    references.refuse_where_conditionals_copy(variables)
 
 
 def create_state(optimizer, variables):

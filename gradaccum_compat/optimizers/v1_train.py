@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gradaccum_compat import _options, errors
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.optimizers import loss_scale, wrapped
+from gradaccum_compat.optimizers import loss_scale, references, wrapped
 
 v1 = tf.compat.v1
 
@@ -46,16 +46,23 @@ def _refuse_aggregating(optimizer):
 
 
 class _HandOver(wrapped.HandOver):
-    """Passes on the global step where it counts updates; and knows the graphs that the optimizer is used in."""
+    """Passes on a global step that counts updates; and knows the graphs that the optimizer is used in."""
 
     MORE_VARIABLES = "Wrap an optimizer for each train op, with the variables that it trains as its var_list."
 
     counts = UPDATES
+    #: What the plain optimizer increments when it moves.
     global_step = None
 
     def apply_gradients(self, pairs):
-        return self.plain.apply_gradients(
-            pairs, global_step=self.global_step if self.counts == UPDATES else None)
+        return self.plain.apply_gradients(pairs, global_step=self.global_step)
+
+    def take(self, global_step):
+        """Leaves the global step to the plain optimizer; returns it, if it has to be incremented beside it."""
+        with_the_update = self.counts == UPDATES and (
+            global_step is None or references.can_be_updated_in_a_branch(global_step))
+        self.global_step = global_step if with_the_update else None
+        return None if with_the_update else global_step
 
 
 class AccumulatedOptimizer(wrapped.Wrapped):
@@ -65,8 +72,7 @@ class AccumulatedOptimizer(wrapped.Wrapped):
     def _begin(self, counts):
         first = super(AccumulatedOptimizer, self)._accumulation
         hand_over = first.hand_over
-        hand_over.counts, hand_over.latest = counts, first
-        hand_over.by_graph = {BACKEND.outermost_graph(): first}
+        hand_over.counts, hand_over.latest, hand_over.by_graph = counts, first, {BACKEND.outermost_graph(): first}
 
     @property
     def accumulator(self):
@@ -86,15 +92,15 @@ class AccumulatedOptimizer(wrapped.Wrapped):
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         accumulation, pairs = self._accumulation, self._pairs(grads_and_vars)
-        hand_over = accumulation.hand_over
-        hand_over.global_step, hand_over.latest = global_step, accumulation
+        accumulation.hand_over.latest = accumulation
         _check_global_step(accumulation, pairs, global_step)
+        global_step = accumulation.hand_over.take(global_step)
         with _train_ops() as train_ops:
             moved = accumulation.step(pairs)
+        counted = [] if global_step is None else [self._count(global_step, moved)]
         if tf.executing_eagerly():
-            self._count(global_step)
             return moved
-        with tf.control_dependencies([moved]), tf.control_dependencies(self._count(global_step)):
+        with tf.control_dependencies([moved] + counted):
             train_ops.append(tf.no_op(name=name or self.get_name()))
         return train_ops[-1]
 
@@ -102,10 +108,14 @@ class AccumulatedOptimizer(wrapped.Wrapped):
         """In a graph, None is no gradient for good: the plain optimizer makes no slots for that variable either."""
         return [pair for pair in grads_and_vars if pair[0] is not None or BACKEND.outermost_graph() is None]
 
-    def _count(self, global_step):
-        if global_step is None or self._accumulation.hand_over.counts == UPDATES:
-            return []
-        return [tf.group(global_step.assign_add(tf.ones([], global_step.dtype.base_dtype)))]
+    def _count(self, global_step, moved):
+        """Increments the global step, once for all replicas, after the micro-batch."""
+        home = self._accumulation.accumulator._home
+        with tf.control_dependencies([moved]):
+            more = tf.cast(moved if self._accumulation.hand_over.counts == UPDATES else tf.ones_like(moved),
+                           global_step.dtype.base_dtype)
+        return home.across_replicas(lambda mores: tf.group(tf.distribute.get_strategy().extended.update(
+            global_step, lambda variable, one: variable.assign_add(one), args=(home.one_of(mores),))), more)
 
 
 def _check_global_step(accumulation, pairs, global_step):

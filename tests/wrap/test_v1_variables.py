@@ -1,0 +1,106 @@
+"""Reference variables under wrapped optimizers; the order of what runs in a graph."""
+
+from __future__ import absolute_import, division, print_function
+
+import functools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradaccum_compat as ga
+import v1_programs
+from v1_programs import MICRO, Program, assert_big_batch, model, plain
+
+v1 = tf.compat.v1
+
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+reference_model = functools.partial(model, use_resource=False)
+
+
+def conditionals_take_references():
+    with tf.Graph().as_default():
+        return tf.cond(v1.placeholder(tf.bool, []), lambda: tf.constant(1), lambda: tf.constant(2)).op.type == "Merge"
+
+
+def check_references():
+    """Run with reference variables in a process where conditionals take them."""
+    assert conditionals_take_references()
+    for optimizer in sorted(v1_programs.OPTIMIZERS):
+        program = Program(optimizer, build=reference_model)
+        assert all(each.dtype._is_ref_dtype for each in program.weights)
+        assert_big_batch(program.run(MICRO), plain(optimizer, build=reference_model))
+
+
+def test_reference_variables_where_conditionals_take_them():
+    """In a process of its own: on TF 2 it is for the whole program that control flow v2 is switched off."""
+    code = ("import sys; sys.path[:0] = {!r}\nimport conftest, test_v1_variables, tensorflow as tf\n"
+            "getattr(tf.compat.v1, 'disable_control_flow_v2', lambda: None)()\n"
+            "test_v1_variables.check_references()").format([TESTS, os.path.join(TESTS, "wrap")])
+    subprocess.check_call([sys.executable, "-W", "ignore", "-c", code])
+
+
+def test_reference_variables_are_refused_elsewhere():
+    if conditionals_take_references():
+        return check_references()
+    with pytest.raises(ga.errors.VariablesError, match="use_resource=True.*disable_control_flow_v2"):
+        Program(build=reference_model)
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", [2], use_resource=False)
+        with pytest.raises(ga.errors.VariablesError, match="reference variable"):
+            ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), [variable])
+    return None
+
+
+def test_a_global_step_that_is_a_reference_variable():
+    graph = tf.Graph()
+    with graph.as_default():
+        step = v1.get_variable("step", [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=False)
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer(), use_resource=True)
+        for counts, want in (("updates", [0, 1, 1, 2]), ("micro_batches", [1, 2, 3, 4])):
+            optimizer = ga.wrap_optimizer(v1.train.GradientDescentOptimizer(0.1), steps=2, global_step=counts)
+            train_op = optimizer.minimize(tf.square(weight), global_step=step)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                got = []
+                for _ in range(4):
+                    session.run(train_op)
+                    got.append(int(session.run(step)))
+                assert got == want
+
+
+# The order of what runs
+
+RUNS, THREADS = 1000, 8
+
+
+def wide(x, ids, use_resource=True):
+    """Many weights, so that there is much to run at once."""
+    total = model(x, ids, use_resource)
+    for number in range(6):
+        kernel = v1.get_variable(
+            "wide_%d" % number, [3, 64], initializer=v1.initializers.constant(0.1), use_resource=use_resource)
+        total += tf.reduce_mean(tf.tanh(tf.matmul(x, kernel)), 1, keepdims=True)
+    return total
+
+
+def trained(runs):
+    program = Program("adam", build=wide)
+    program.session = v1.Session(graph=program.graph, config=v1.ConfigProto(
+        inter_op_parallelism_threads=THREADS, intra_op_parallelism_threads=1))
+    with program.graph.as_default():
+        program.session.run(program._initializer)
+        losses = [program.session.run([program.loss, program.train_op], dict(zip(program.inputs, MICRO[number % 12])))[0]
+                  for number in range(runs)]
+        return losses, program.values()
+
+
+def test_a_thousand_runs_give_the_same_bits():
+    first_losses, first = trained(RUNS)
+    losses, values = trained(RUNS)
+    for value, before in zip(values, first):
+        np.testing.assert_array_equal(value, before)
+    assert losses == first_losses
