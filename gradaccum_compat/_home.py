@@ -116,7 +116,12 @@ class Home(object):
 
     def one_of(self, value):
         """The value of one replica, where all replicas have the same."""
-        return self.shares(value)[0]
+        shares = self.shares(value)
+        if len(shares) == 1 or self._graph is None:
+            return shares[0]
+        # A TF 1 graph runs what a result depends on and nothing else: the others' work must not be left out.
+        with tf.control_dependencies(list(shares)):
+            return tf.identity(shares[0])
 
     def sum_over_replicas(self, value, variable):
         """The sum over all replicas and workers of a tensor that each of them has; it comes to where the variable is."""

@@ -64,6 +64,7 @@ class Accumulator(tf.Module):
         self._target = Target(_checks.optimizer(optimizer), variables)
         self._home = Home(self._options.reducer, self.name)
         self._cycle = None
+        self._optimizer_ready = False
         if not callable(variables):
             self._build()
 
@@ -173,7 +174,15 @@ class Accumulator(tf.Module):
             self._cycle = Cycle(
                 [_checks.raw_variable(each) for each in self._target.variables], self._options.dtype, self.name)
         saver.note_state(self._cycle.variables)
-        optimizers.create_state(self._target.optimizer, self._target.variables)
+        if self._home.replicas == 1 or not self._home.inside_replica():
+            self._make_optimizer_state()
+
+    def _make_optimizer_state(self):
+        """Outside of the replicas: in model functions of Estimator, which are inside, not before the way out of them."""
+        if not self._optimizer_ready:
+            with tf.init_scope():
+                optimizers.create_state(self._target.optimizer, self._target.variables)
+            self._optimizer_ready = True
 
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
@@ -187,19 +196,25 @@ class Accumulator(tf.Module):
     # Ending a cycle: everything from here on is called once for all replicas
 
     def _apply_at_boundary(self, count):
+        self._make_optimizer_state()
         return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
+        self._make_optimizer_state()
         shares = self._shares()
         moved, finite = _algebra.cond_list(
             shares.due, lambda: self._update(shares), lambda: [tf.constant(False), tf.constant(True)])
-        with tf.control_dependencies([moved]):
-            ended = self._home.one_of(self._home.on_replicas(self._cycle.end))
+        ended = self._home.one_of(self._home.on_replicas(self._end_after, moved))
         with tf.control_dependencies([ended]):
             raised = [] if self._options.nonfinite != "raise" else [
                 _checks.on_device(finite, _checks.nonfinite_error())]
         with after(raised + [ended]):
             return tf.identity(moved)
+
+    def _end_after(self, moved):
+        # Here and not around the call: replicas are threads, and each has control dependencies of its own.
+        with tf.control_dependencies([moved]):
+            return self._cycle.end()
 
     def _shares(self):
         return _shares.collect(self._cycle, self._home, self._target.variables, self._layout_of_sums())

@@ -39,6 +39,9 @@ class Saver(v1.train.Saver):
 
     def __init__(self, var_list=None, **options):
         self._var_list_given = var_list
+        if var_list is None and not tf.distribute.in_cross_replica_context() and tf.distribute.has_strategy():
+            # In a replica, as model functions are, what is on all replicas cannot be saved: Scaffold builds it outside.
+            options["defer_build"] = True
         self._shared_options = {name: options[name] for name in _SHARED_OPTIONS if name in options}
         super(Saver, self).__init__(var_list, **options)
 

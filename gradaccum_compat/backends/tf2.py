@@ -19,7 +19,12 @@ class TF2Backend(base.Backend):
     workers_add_rows = hasattr(tf.distribute.experimental, "PreemptionCheckpointHandler")
 
     def state_variable(self, shape, dtype, name, aggregation):
-        return self._restoring_its_share(tf.Variable(**self._variable_options(shape, dtype, name, aggregation)))
+        options = self._variable_options(shape, dtype, name, aggregation)
+        if self.outermost_graph() is None:
+            return self._restoring_its_share(tf.Variable(**options))
+        # tf.Variable would put each replica's component into the graph's collections beside the whole: a Saver
+        # would restore both, in any order.
+        return self._restoring_its_share(tf.compat.v1.Variable(use_resource=True, **options))
 
     def local(self, variable):
         # DistributedValues got its underscore in TF 2.2.
