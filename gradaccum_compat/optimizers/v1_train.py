@@ -35,14 +35,14 @@ def _refuse_aggregating(optimizer):
     """These reduce gradients over workers in apply_gradients: that has to come before a micro-batch is added."""
     remedies = {
         v1.train.SyncReplicasOptimizer:
-            'Wrap the optimizer inside: SyncReplicasOptimizer(ga.wrap_optimizer(optimizer, global_step="micro_batches"), ...).',
-        v1.tpu.CrossShardOptimizer: "Wrap the optimizer inside: CrossShardOptimizer(ga.wrap_optimizer(optimizer)).",
+            'SyncReplicasOptimizer(ga.wrap_optimizer(optimizer, global_step="micro_batches"), ...).',
+        v1.tpu.CrossShardOptimizer: "CrossShardOptimizer(ga.wrap_optimizer(optimizer)).",
     }
     for aggregating, remedy in remedies.items():
         if isinstance(optimizer, aggregating):
             raise errors.OptimizerError(
                 "What aggregates each micro-batch over workers goes around the optimizer that accumulates.",
-                type(optimizer).__name__, remedy)
+                type(optimizer).__name__, "Wrap the optimizer inside: " + remedy)
 
 
 class _HandOver(wrapped.HandOver):

@@ -97,7 +97,7 @@ class Accumulation(object):
 
     def another(self):
         """One with the same options, for another graph."""
-        return Accumulation(self.hand_over, self._weight, self.options)
+        return Accumulation(self.hand_over, self.weight, self.options)
 
     @property
     def is_built(self):

@@ -122,6 +122,17 @@ def test_a_variable_without_a_gradient_gets_neither_slots_nor_a_sum():
     assert len([each for each in names if each.startswith("accumulator/sum")]) == 2
 
 
+def test_the_rest_of_the_data_makes_an_update():
+    program, alone = Program("adam"), Program("adam", options=None)
+    with program.graph.as_default():
+        flush = program.optimizer.accumulator.apply()
+    program.run(MICRO[:STEPS + 1])
+    program.session.run(flush)
+    alone.run([BIG[0], MICRO[STEPS]])
+    v1_programs.assert_same_weights(program.values(), alone.values())
+    assert program.global_steps() == alone.global_steps() == 2
+
+
 # Collections
 
 

@@ -147,8 +147,6 @@ def upstream(op):
 SCALES = {"fixed": lambda: 128.0, "dynamic": lambda: v1.train.experimental.DynamicLossScale(128.0, 1000)}
 
 
-@pytest.mark.skipif(not hasattr(v1.train.experimental, "MixedPrecisionLossScaleOptimizer"),
-                    reason="TensorFlow 1.14 has it under no public name")
 @pytest.mark.parametrize("scale", sorted(SCALES))
 @pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
 def test_loss_scale(scale, inside):
@@ -165,8 +163,6 @@ def test_loss_scale(scale, inside):
     assert program.global_steps() == 3
 
 
-@pytest.mark.skipif(not hasattr(v1.train.experimental, "MixedPrecisionLossScaleOptimizer"),
-                    reason="TensorFlow 1.14 has it under no public name")
 def test_a_micro_batch_that_overflows_is_left_out():
     """The loss-scale optimizer hands it to nobody, and lowers its scale."""
     def train(optimizer, loss, global_step):
