@@ -178,7 +178,7 @@ class Accumulator(tf.Module):
             self._make_optimizer_state()
 
     def _make_optimizer_state(self):
-        """Outside of the replicas: in model functions of Estimator, which are inside, not before the way out of them."""
+        """Outside of the replicas: Estimator's model functions are inside, and make it on the way out."""
         if not self._optimizer_ready:
             with tf.init_scope():
                 optimizers.create_state(self._target.optimizer, self._target.variables)

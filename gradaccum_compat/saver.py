@@ -26,8 +26,8 @@ def note_state(variables):
 class Saver(v1.train.Saver):
     """A tf.compat.v1.train.Saver that also restores checkpoints in which accumulators are missing, or are others.
 
-    Everything else is restored from such a checkpoint, and a fresh cycle begins. Use it in a tf.compat.v1.train.Scaffold,
-    which MonitoredTrainingSession and EstimatorSpec take, or wherever a Saver is used in a graph.
+    Everything else is restored from such a checkpoint, and a fresh cycle begins. Use it in a
+    tf.compat.v1.train.Scaffold, which MonitoredTrainingSession and EstimatorSpec take, or wherever a Saver is used.
 
     Example:
         >>> scaffold = tf.compat.v1.train.Scaffold(saver=ga.Saver())   # doctest: +SKIP

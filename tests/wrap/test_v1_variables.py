@@ -93,7 +93,8 @@ def trained(runs):
         inter_op_parallelism_threads=THREADS, intra_op_parallelism_threads=1))
     with program.graph.as_default():
         program.session.run(program._initializer)
-        losses = [program.session.run([program.loss, program.train_op], dict(zip(program.inputs, MICRO[number % 12])))[0]
+        losses = [program.session.run(
+            [program.loss, program.train_op], dict(zip(program.inputs, MICRO[number % 12])))[0]
                   for number in range(runs)]
         return losses, program.values()
 
