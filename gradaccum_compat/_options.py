@@ -17,8 +17,15 @@ SUM_DTYPES = ("float32", "float64")
 class Options(object):
     """The constructor's options, checked."""
 
-    def __init__(self, **options):
-        self.__dict__.update(options)
+    def __init__(self, **given):
+        self.steps = steps(given["steps"])
+        self.loss_reduction = option("loss_reduction", given["loss_reduction"], LOSS_REDUCTIONS)
+        self.dtype = sum_dtype(given["dtype"])
+        self.clip_norm = limit("clip_norm", given["clip_norm"], "the largest global norm of an update's gradients")
+        self.adaptive_clip = limit(
+            "adaptive_clip", given["adaptive_clip"], "how long a unit's gradient may be, as a share of its weights")
+        self.nonfinite = option("nonfinite", given["nonfinite"], NONFINITE)
+        self.reducer = reducer(given["reducer"])
 
 
 # Each by itself

@@ -53,14 +53,8 @@ class Accumulator(tf.Module):
                  clip_norm=None, nonfinite="propagate", reducer=None, name="accumulator", adaptive_clip=None):
         super(Accumulator, self).__init__(name=name)
         self._options = _options.Options(
-            steps=_options.steps(steps),
-            loss_reduction=_options.option("loss_reduction", loss_reduction, _options.LOSS_REDUCTIONS),
-            dtype=_options.sum_dtype(dtype),
-            clip_norm=_options.limit("clip_norm", clip_norm, "the largest global norm of an update's gradients"),
-            adaptive_clip=_options.limit(
-                "adaptive_clip", adaptive_clip, "how long a unit's gradient may be, as a share of its weights"),
-            nonfinite=_options.option("nonfinite", nonfinite, _options.NONFINITE),
-            reducer=_options.reducer(reducer))
+            steps=steps, loss_reduction=loss_reduction, dtype=dtype, clip_norm=clip_norm, nonfinite=nonfinite,
+            reducer=reducer, adaptive_clip=adaptive_clip)
         self._target = Target(_checks.optimizer(optimizer), variables)
         self._home = Home(self._options.reducer, self.name)
         self._cycle = None
