@@ -7,7 +7,7 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat import _checks
+from gradaccum_compat import _checks, optimizers
 
 
 class Target(object):
@@ -16,12 +16,20 @@ class Target(object):
     def __init__(self, optimizer, variables):
         self.optimizer = optimizer
         self._given = variables
+        self._optimizer_ready = False
         self.variables = None if callable(variables) else _checks.variables(variables)
 
     def ask(self):
         if self.variables is None:
             self.variables = _checks.variables(self._given())
         return self.variables
+
+    def make_optimizer_state(self):
+        """To be called outside of the replicas: Estimator's model functions are inside, and make it on the way out."""
+        if not self._optimizer_ready:
+            with tf.init_scope():
+                optimizers.create_state(self.optimizer, self.variables)
+            self._optimizer_ready = True
 
     @property
     def shapes(self):

@@ -58,7 +58,6 @@ class Accumulator(tf.Module):
         self._target = Target(_checks.optimizer(optimizer), variables)
         self._home = Home(self._options.reducer, self.name)
         self._cycle = None
-        self._optimizer_ready = False
         if not callable(variables):
             self._build()
 
@@ -169,14 +168,7 @@ class Accumulator(tf.Module):
                 [_checks.raw_variable(each) for each in self._target.variables], self._options.dtype, self.name)
         saver.note_state(self._cycle.variables)
         if self._home.replicas == 1 or not self._home.inside_replica():
-            self._make_optimizer_state()
-
-    def _make_optimizer_state(self):
-        """Outside of the replicas: Estimator's model functions are inside, and make it on the way out."""
-        if not self._optimizer_ready:
-            with tf.init_scope():
-                optimizers.create_state(self._target.optimizer, self._target.variables)
-            self._optimizer_ready = True
+            self._target.make_optimizer_state()
 
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
@@ -190,11 +182,11 @@ class Accumulator(tf.Module):
     # Ending a cycle: everything from here on is called once for all replicas
 
     def _apply_at_boundary(self, count):
-        self._make_optimizer_state()
+        self._target.make_optimizer_state()
         return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
-        self._make_optimizer_state()
+        self._target.make_optimizer_state()
         shares = self._shares()
         moved, finite = _algebra.cond_list(
             shares.due, lambda: self._update(shares), lambda: [tf.constant(False), tf.constant(True)])

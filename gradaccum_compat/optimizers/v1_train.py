@@ -55,6 +55,10 @@ class _HandOver(wrapped.HandOver):
     global_step = None
 
     def apply_gradients(self, pairs):
+        # In a graph a train op has the variables that it was made with for good.
+        return self.move(pairs) if BACKEND.outermost_graph() else super(_HandOver, self).apply_gradients(pairs)
+
+    def move(self, pairs):
         return self.plain.apply_gradients(pairs, global_step=self.global_step)
 
     def take(self, global_step):
