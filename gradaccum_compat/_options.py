@@ -18,14 +18,14 @@ class Options(object):
     """The constructor's options, checked."""
 
     def __init__(self, **given):
-        self.steps = steps(given["steps"])
-        self.loss_reduction = option("loss_reduction", given["loss_reduction"], LOSS_REDUCTIONS)
-        self.dtype = sum_dtype(given["dtype"])
-        self.clip_norm = limit("clip_norm", given["clip_norm"], "the largest global norm of an update's gradients")
+        self.steps = steps(given.get("steps"))
+        self.loss_reduction = option("loss_reduction", given.get("loss_reduction", "mean"), LOSS_REDUCTIONS)
+        self.dtype = sum_dtype(given.get("dtype", "float32"))
+        self.clip_norm = limit("clip_norm", given.get("clip_norm"), "the largest global norm of an update's gradients")
         self.adaptive_clip = limit(
-            "adaptive_clip", given["adaptive_clip"], "how long a unit's gradient may be, as a share of its weights")
-        self.nonfinite = option("nonfinite", given["nonfinite"], NONFINITE)
-        self.reducer = reducer(given["reducer"])
+            "adaptive_clip", given.get("adaptive_clip"), "how long a unit's gradient may be, as a share of its weights")
+        self.nonfinite = option("nonfinite", given.get("nonfinite", "propagate"), NONFINITE)
+        self.reducer = reducer(given.get("reducer"))
 
 
 # Each by itself
