@@ -7,6 +7,8 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
+from gradaccum_compat._layout import SLICES
+
 
 def each_value(function, gradients):
     """Applies function to the values of each gradient, and leaves the rows and the Nones as they are."""
@@ -29,8 +31,7 @@ def with_dense_shapes(gradients, shapes):
 
 def values(gradients):
     """The value tensors of the gradients that there are."""
-    return [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-            for gradient in gradients if gradient is not None]
+    return [gradient.values if type(gradient) is SLICES else gradient for gradient in gradients if gradient is not None]
 
 
 def cast(gradients, dtypes):

@@ -114,8 +114,24 @@ def gradients(value, variables):
         raise errors.GradientsError(
             "There is one gradient for each variable, None where a variable has none.",
             "{} gradients for {} variables".format(len(value), len(variables)), _GRADIENT_REMEDY)
-    return [_gradient(each, raw_variable(variable), position)
+    return [each if _is_plain(each, variable) else _gradient(each, raw_variable(variable), position)
             for position, (each, variable) in enumerate(zip(value, variables))]
+
+
+_FLOATING = frozenset([tf.float16, tf.bfloat16, tf.float32, tf.float64])
+#: For each type that came in, whether its objects are dense tensors.
+_DENSE_TYPES = {}
+
+
+def _is_plain(value, variable):
+    """Whether there is nothing to say: a dense floating tensor of the variable's shape.
+
+    In eager code this is asked for every gradient: a microsecond where the checks that name the fault take ten.
+    """
+    kind = type(value)
+    if kind not in _DENSE_TYPES:
+        _DENSE_TYPES[kind] = tf.is_tensor(value) and not isinstance(value, _NO_GRADIENTS + (tf.IndexedSlices,))
+    return _DENSE_TYPES[kind] and value.dtype in _FLOATING and value.shape == variable.shape
 
 
 def _gradient(value, variable, position):

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradaccum_compat import _algebra
-from gradaccum_compat._layout import DENSE, DENSE_MARK, SEEN, SPARSE, Layout, is_dense
+from gradaccum_compat._layout import DENSE, DENSE_MARK, SEEN, SLICES, SPARSE, Layout, is_dense
 from gradaccum_compat._rows import TouchedRows
 from gradaccum_compat.backends import BACKEND
 
@@ -107,7 +107,7 @@ class Cycle(tf.Module):
     def _add_rows(self, gradients):
         ops = []
         for index, gradient in enumerate(gradients):
-            if isinstance(gradient, tf.IndexedSlices):
+            if type(gradient) is SLICES:
                 ops.append(BACKEND.add_rows(self.sums[index], gradient.indices, gradient.values))
                 if self._layout.kinds[index] == SPARSE:
                     ops.extend(self.rows.mark(index, gradient.indices))

@@ -5,6 +5,7 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks
+from gradaccum_compat._layout import SLICES
 
 
 def device_checks(gradients, weight, variables):
@@ -13,7 +14,7 @@ def device_checks(gradients, weight, variables):
     if tf.is_tensor(weight):
         checks.append(_checks.on_device(_checks.weight_is_sound(weight), _checks.weight_error()))
     for gradient, variable in zip(gradients, variables):
-        if isinstance(gradient, tf.IndexedSlices):
+        if type(gradient) is SLICES:
             inside = _checks.rows_are_inside(gradient, variable)
             checks.append(_checks.on_device(inside, _checks.rows_error(variable)))
     return checks
@@ -26,7 +27,7 @@ def prepare(gradients, weight, shapes, dtypes, options):
         Weighted gradients in these dtypes, the weight, and, with nonfinite="skip", whether it is kept.
     """
     weight = _sound_or_nan(weight)
-    gradients = _algebra.cast(_with_shapes(gradients, shapes), dtypes)
+    gradients = [_as_addend(*each) for each in zip(gradients, shapes, dtypes)]
     if options.loss_reduction in ("mean", "global_mean"):
         gradients = _algebra.scale(gradients, weight)
     if options.nonfinite != "skip":
@@ -43,18 +44,20 @@ def _sound_or_nan(weight):
     return tf.compat.v2.where(_checks.weight_is_sound(weight), weight, weight * float("nan"))
 
 
-def _with_shapes(gradients, shapes):
-    """Has the device check shapes that are not known when the graph is built: assigning would change the sum's."""
-    shaped = []
-    # Only where it is needed: XLA of 1.15 knows no EnsureShape.
-    for gradient, shape in zip(gradients, shapes):
-        if isinstance(gradient, tf.IndexedSlices):
-            shape = tf.TensorShape([None]).concatenate(shape[1:])
-        shaped.extend(_algebra.each_value(lambda value, shape=shape: _with_shape(value, shape), [gradient]))
-    return shaped
+def _as_addend(gradient, shape, dtype):
+    """The gradient in the sum's dtype, its shape checked by the device where it is not known yet."""
+    if gradient is None:
+        return None
+    # Asked for every gradient in eager code, so the short way comes first.
+    if type(gradient) is not SLICES:
+        return gradient if gradient.dtype == dtype and gradient.shape == shape else tf.cast(
+            _with_shape(gradient, shape), dtype)
+    shape = tf.TensorShape([None]).concatenate(shape[1:])
+    return _algebra.each_value(lambda value: tf.cast(_with_shape(value, shape), dtype), [gradient])[0]
 
 
 def _with_shape(value, shape):
+    # Assigning another shape would change the sum's. Only where it is needed: XLA of 1.15 knows no EnsureShape.
     known = value.shape.ndims is not None and value.shape[1:].is_fully_defined() and (
         shape.ndims == 0 or shape[0:1].as_list() == [None] or value.shape.is_fully_defined())
     return value if known else tf.ensure_shape(value, shape)

