@@ -1,0 +1,18 @@
+"""The workloads, one module each with run(settings), which returns sections.
+
+A section is a dictionary: its title, the kind of its rows (see render.py), and the rows.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import collections
+import importlib
+
+NAMES = ("memory_bound", "compute_bound", "many_tensors", "sparse", "memory", "transformer", "tracing")
+
+#: What a workload is told: how often to time, and whether to be small, for a look and for tests.
+Settings = collections.namedtuple("Settings", "rounds quick")
+
+
+def load(name):
+    return importlib.import_module("benchmarks.workloads." + name)

@@ -1,0 +1,77 @@
+"""The peak of the process's memory over that of the same run without accumulation."""
+
+from __future__ import absolute_import, division, print_function
+
+import json
+import os
+import subprocess
+import sys
+
+from benchmarks import contenders, harness, problems
+
+STEPS = (2, 8, 64)
+REPEATS = 3
+
+
+def run(settings):
+    names = [name for name in contenders.EVERYONE if name not in ("plain", "gradient_accumulator")]
+    dtypes = ("float32", "bfloat16")
+    return [_section(dtype, names, (2, 4) if settings.quick else STEPS, settings) for dtype in dtypes]
+
+
+def _section(dtype, names, steps, settings):
+    jobs = [(name, count) for count in steps for name in ["plain"] + list(names)]
+    progress = harness.Progress("memory, " + dtype, len(jobs) * REPEATS)
+    peaks, skipped = {}, {}
+    for _ in range(1 if settings.quick else REPEATS):
+        for name, count in jobs:
+            progress.advance()
+            if name in skipped:
+                continue
+            outcome = _in_a_process(name, count, dtype, settings.quick)
+            if "peak" in outcome:
+                peaks.setdefault((name, count), []).append(outcome["peak"])
+            else:
+                skipped[name] = outcome["reason"]
+    if "plain" in skipped:
+        return {"title": dtype, "kind": "bytes_by_x", "x": "K", "rows": [], "skipped": {"all": skipped["plain"]}}
+    rows = [{"contender": name, "x": count, "bytes_per_parameter":
+             (min(peaks[name, count]) - min(peaks["plain", count])) / _parameters(settings.quick)}
+            for name, count in jobs if name != "plain" and (name, count) in peaks]
+    return {"title": dtype + " variables", "kind": "bytes_by_x", "x": "K", "rows": rows, "skipped": skipped}
+
+
+def _parameters(quick):
+    width = 64 if quick else 2048
+    return 4 * width * width + 10 * width + 4 * width + 10
+
+
+def _in_a_process(name, steps, dtype, quick):
+    code = "from benchmarks.workloads import memory; memory.child({!r}, {!r}, {!r}, {!r})".format(
+        name, steps, dtype, quick)
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE,
+                               stderr=open(os.devnull, "w"), env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    lines = process.communicate()[0].decode("utf-8").strip().splitlines()
+    if process.returncode or not lines:
+        return {"reason": "the process ended with {}".format(process.returncode)}
+    return json.loads(lines[-1])
+
+
+def child(name, steps, dtype, quick):
+    """Three cycles in this process; prints the peak of its memory in bytes."""
+    import resource
+    import tensorflow as tf
+    tf.compat.v1.enable_eager_execution()
+    problem = problems.dense(4, steps, width=64 if quick else 2048, dtype=dtype)
+    cycle, reason = contenders.make(problem, name)
+    if reason:
+        print(json.dumps({"reason": reason}))
+        return
+    try:
+        for _ in range(3):
+            cycle()
+    except Exception as error:  # this TensorFlow or this contender has no bfloat16, each says so in its own way
+        print(json.dumps({"reason": "{}: {:.60}".format(type(error).__name__, str(error).split("\n")[0])}))
+        return
+    unit = 1 if sys.platform == "darwin" else 1024
+    print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}))
