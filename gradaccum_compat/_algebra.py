@@ -34,6 +34,11 @@ def values(gradients):
     return [gradient.values if type(gradient) is SLICES else gradient for gradient in gradients if gradient is not None]
 
 
+def only(gradients, indices):
+    """The gradients at these positions, and None at the others."""
+    return [each if index in indices else None for index, each in enumerate(gradients)]
+
+
 def cast(gradients, dtypes):
     return [_with_values(gradient, lambda value, dtype=dtype: tf.cast(value, dtype))
             for gradient, dtype in zip(gradients, dtypes)]

@@ -1,0 +1,212 @@
+"""What a cycle costs, counted and not timed: ops that ran, what they put out, traces, bytes, and calls.
+
+The ops are those that TensorFlow itself says it ran, in the metadata of a Session's run.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+import collections
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradaccum_compat as ga
+
+v1 = tf.compat.v1
+
+#: Ops that hand on a tensor which is there already.
+PASS_ON = {"ReadVariableOp", "Identity", "IdentityN", "Switch", "Merge", "_SwitchN", "VariableV2"}
+#: What is known to be zero becomes a constant before it runs.
+ZERO_FILLS = {"Fill", "ZerosLike", "Const"}
+
+
+class Run(object):
+    """The ops of one run: how often each type ran, and the types and sizes of what they put out."""
+
+    def __init__(self, session, fetch):
+        metadata = v1.RunMetadata()
+        session.run(fetch, options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
+        nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
+        typed = [(node.timeline_label.split(" = ")[-1].split("(")[0], node) for node in nodes]
+        # Next to the ops, TF 1.14 lists their threads, as id=44.
+        self.ops = collections.Counter(op for op, _ in typed if not op.startswith("id="))
+        self.sizes = [(op, _elements(output)) for op, node in typed for output in node.output]
+
+
+def _elements(output):
+    return int(np.prod([dim.size for dim in output.tensor_description.shape.dim]))
+
+
+def runs(variables, gradients_of, steps=3, cycles=2, **options):
+    """Every micro-batch of some cycles of step(), each as a Run, in a TF 1 graph."""
+    with tf.Graph().as_default():
+        made = variables()
+        accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), made, steps=steps, **options)
+        step = accumulator.step(gradients_of(made))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            return [Run(session, step) for _ in range(cycles * steps)]
+
+
+def dense(count, side=20):
+    return lambda: [v1.get_variable("w%d" % number, [side, side], use_resource=True) for number in range(count)]
+
+
+def table(height, width=8):
+    return lambda: [v1.get_variable("table", [height, width], use_resource=True)]
+
+
+def double(variables):
+    return [variable * 2.0 for variable in variables]
+
+
+def of_three_rows(variables):
+    return tf.gradients(tf.reduce_sum(tf.gather(variables[0], tf.constant([1, 5, 5, 7]))), variables)
+
+
+# Writes
+
+
+def test_a_variable_more_is_one_write_more_in_each_micro_batch():
+    few, more = runs(dense(2), double), runs(dense(5), double)
+    for number, (less, run) in enumerate(zip(few, more)):
+        added = [run.ops[op] - less.ops[op] for op in ("AssignVariableOp", "AssignAddVariableOp")]
+        assert added == ([3, 0] if number % 3 == 0 else [0, 3]), "micro-batch %d" % number
+
+
+def test_nothing_of_a_variable_s_size_is_filled_with_zeros():
+    for number, run in enumerate(runs(dense(2), double)):
+        assert not [op for op, size in run.sizes if op in ZERO_FILLS and size >= 400], "micro-batch %d" % number
+
+
+def test_between_two_updates_nothing_of_a_variable_s_size_is_made_but_the_gradients():
+    for number, run in enumerate(runs(dense(2), double)):
+        if number % 3 != 2:
+            made = [op for op, size in run.sizes if size >= 400 and op not in PASS_ON]
+            assert made == ["Mul", "Mul"], "micro-batch %d" % number
+
+
+def test_half_precision_costs_one_cast_more():
+    variables = lambda: [v1.get_variable("w", [20, 20], dtype=tf.float16, use_resource=True)]
+    for number, run in enumerate(runs(variables, double)):
+        if number % 3 != 2:
+            made = [op for op, size in run.sizes if size >= 400 and op not in PASS_ON]
+            assert sorted(made) == ["Cast", "Mul"], "micro-batch %d" % number
+
+
+# Rows
+
+
+def test_a_cycle_of_rows_makes_nothing_of_the_table_s_height():
+    for number, run in enumerate(runs(table(3000), of_three_rows)):
+        assert not [each for each in run.sizes if each[1] >= 3000 and each[0] not in PASS_ON], "micro-batch %d" % number
+
+
+def test_a_cycle_of_rows_runs_the_same_ops_whatever_the_table_s_height():
+    low, high = runs(table(1000), of_three_rows), runs(table(50000), of_three_rows)
+    assert [run.ops for run in low] == [run.ops for run in high]
+
+
+# Graphs and traces
+
+
+def graph_of_step(steps):
+    with tf.Graph().as_default() as graph:
+        variables = dense(2)()
+        ga.Accumulator(v1.train.MomentumOptimizer(0.1, 0.9), variables, steps=steps).step(double(variables))
+        definition = graph.as_graph_def()
+    return collections.Counter(
+        node.op for nodes in [definition.node] + [each.node_def for each in definition.library.function]
+        for node in nodes)
+
+
+def test_the_graph_of_a_step_is_the_same_whatever_the_steps():
+    assert graph_of_step(2) == graph_of_step(64)
+
+
+def test_a_step_never_asks_python():
+    assert not [op for op in graph_of_step(4) if "PyFunc" in op]
+
+
+def test_one_trace_serves_all_weights_and_a_shorter_last_micro_batch():
+    variable = tf.Variable([1.0, 2.0])
+    accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), [variable], steps=3)
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32)])
+    def step(x):
+        traces.append(x)
+        return accumulator.step([tf.reduce_mean(x, 0) * variable], weight=tf.shape(x)[0])
+
+    moved = [bool(step(tf.ones([size, 2])).numpy()) for size in (4, 4, 1, 3, 2, 4)]
+    assert moved == [False, False, True] * 2
+    # TensorFlow itself may trace a second time for the first call, in which variables might be made.
+    assert len(traces) <= 2
+    before = len(traces)
+    step(tf.ones([7, 2]))
+    assert len(traces) == before
+
+
+# Memory
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_state_is_one_float32_for_each_parameter(dtype):
+    variables = [tf.Variable(tf.zeros(shape, dtype)) for shape in ([300, 400], [200])]
+    accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), variables)
+    sizes = [int(np.prod(each.shape.as_list())) * each.dtype.size for each in accumulator.variables]
+    parameters = 300 * 400 + 200
+    # Counters, and flags for the rows of gradients that may be sparse.
+    assert 4 * parameters < sum(sizes) < 4 * parameters * 1.01
+
+
+# Python, in eager code
+
+
+def calls_of(function):
+    """How many functions Python calls in a function, its own and C's: (all, ops of TensorFlow)."""
+    counts = collections.Counter()
+
+    def count(frame, event, argument):
+        if event == "call":
+            counts["calls"] += 1
+        elif event == "c_call":
+            counts["calls"] += 1
+            counts["ops"] += "FastPathExecute" in getattr(argument, "__name__", "")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return np.array([counts["calls"], counts["ops"]])
+
+
+def calls_for_each_variable(make):
+    """What a hundred variables more add to one call."""
+    few, more = make(10), make(110)
+    for each in (few, more):
+        each(), each()
+    return (calls_of(more) - calls_of(few)) / 100
+
+
+def accumulate(count):
+    variables = [tf.Variable(tf.zeros([2, 2])) for _ in range(count)]
+    accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), variables)
+    gradients = [tf.ones([2, 2]) for _ in range(count)]
+    return lambda: accumulator.accumulate(gradients)
+
+
+def bare_loop(count):
+    sums = [tf.Variable(tf.zeros([2, 2])) for _ in range(count)]
+    gradients = [tf.ones([2, 2]) for _ in range(count)]
+    return lambda: [total.assign_add(gradient) for total, gradient in zip(sums, gradients)]
+
+
+def test_eager_calls_for_each_variable_are_no_more_than_those_of_a_bare_loop():
+    (ours, ops), (bare, _) = calls_for_each_variable(accumulate), calls_for_each_variable(bare_loop)
+    assert round(ops, 1) == 1.0
+    assert ours <= bare, "{} calls for each variable, and {} of a bare loop of assign_add".format(ours, bare)
