@@ -55,6 +55,7 @@ def cycles(problem, names):
 def make(problem, name):
     """One contender's cycle, or None with the reason."""
     reason = _ALL[name].why_not()
+    problem.legacy = _ALL[name].legacy and _has_legacy()
     return (None, reason) if reason else (_ALL[name].make(problem), None)
 
 
