@@ -165,7 +165,7 @@ class Accumulator(tf.Module):
     def _make_state(self):
         with tf.name_scope(""):
             self._cycle = Cycle(
-                [_checks.raw_variable(each) for each in self._target.variables], self._options.dtype, self.name)
+                self._target.raw, self._options.dtype, self.name)
         saver.note_state(self._cycle.variables)
         if self._home.replicas == 1 or not self._home.inside_replica():
             self._target.make_optimizer_state()
@@ -251,8 +251,7 @@ class Accumulator(tf.Module):
         if self._options.loss_reduction != "none":
             sums = _algebra.divide(sums, total)
         if self._options.adaptive_clip is not None:
-            variables = [_checks.raw_variable(each) for each in self._target.variables]
-            sums = adaptively_clipped(sums, variables, self._options.adaptive_clip)
+            sums = adaptively_clipped(sums, self._target.raw, self._options.adaptive_clip)
         if self._options.clip_norm is not None:
             sums = _algebra.clip_by_global_norm(sums, self._options.clip_norm)
         return _algebra.cast(sums, self._target.dtypes)

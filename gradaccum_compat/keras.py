@@ -3,7 +3,6 @@
 from __future__ import absolute_import, division, print_function
 
 import numbers
-import warnings
 
 import tensorflow as tf
 

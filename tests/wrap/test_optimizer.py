@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import fitting
 import gradaccum_compat as ga
