@@ -1,4 +1,7 @@
-"""Runs the programs in legacy_examples/, each in a process of its own. Imports no TensorFlow: another Python may run them."""
+"""Runs the programs in legacy_examples/, each in a process of its own.
+
+Imports no TensorFlow: another Python than this one may run them.
+"""
 
 from __future__ import absolute_import, division, print_function
 

@@ -13,7 +13,8 @@ import programs
 
 #: What a program needs that not every TensorFlow has.
 HERE = {"estimator": hasattr(tf, "estimator")}
-ONE_LINE = re.compile(r"[\w ]+: {0} from the big batch(; by hand, [\w ]+: {0})+\n$".format(r"(\d\.\de[+-]\d\d|nan|inf)"))
+NUMBER = r"(\d\.\de[+-]\d\d|nan|inf)"
+ONE_LINE = re.compile(r"[\w ]+: {0} from the big batch(; by hand, [\w ]+: {0})+\n$".format(NUMBER))
 #: A hundred times the limit: this is no rounding.
 PLAIN_TO_SEE = 1e-4
 
