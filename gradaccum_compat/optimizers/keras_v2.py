@@ -6,7 +6,10 @@ import contextlib
 
 import tensorflow as tf
 
+from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.optimizers import loss_scale, pending, saved, wrapped
+
+v1 = tf.compat.v1
 
 
 def serves(optimizer):
@@ -37,12 +40,21 @@ class AccumulatedOptimizer(saved.Saved, loss_scale.CountingUpdates, wrapped.Wrap
         return list(self._accumulation.hand_over.plain.weights) + self._accumulation.state()
 
     def apply_gradients(self, grads_and_vars, name=None, experimental_aggregate_gradients=True):
+        fresh = not self._accumulation.state()
         moved = self._accumulation.step(grads_and_vars, aggregated=not experimental_aggregate_gradients)
+        if fresh:
+            _initialize_in_a_graph(self._accumulation.state())
         # An operation, as the plain one returns: a loss-scale optimizer has another one in its other branch.
         return self.iterations if tf.executing_eagerly() else moved.op
 
     def _aggregate_gradients(self, grads_and_vars):
         return self._accumulation.left_to_the_cycle(grads_and_vars)
+
+
+def _initialize_in_a_graph(variables):
+    """In a TF 1 graph Keras initialises the variables that it has made, and has not made these."""
+    if BACKEND.outermost_graph() is not None and not tf.distribute.has_strategy():
+        v1.keras.backend.get_session().run([each.initializer for each in variables])
 
 
 class _ClippingHandOver(wrapped.HandOver):

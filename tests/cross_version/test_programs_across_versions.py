@@ -14,10 +14,6 @@ import programs
 #: The newest TensorFlow of the programs that are not for all of them.
 NEWEST = {"estimator": "GRADACCUM_ESTIMATOR"}
 
-#: In a TF 1 graph nobody initialises the accumulator of a wrapped Keras optimizer.
-PROGRAMS = [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] * (name == "keras_fit"))
-            for name in programs.PROGRAMS]
-
 
 def weights(name, variable, folder):
     python = os.environ[variable]
@@ -32,7 +28,7 @@ def flat(nested):
     return [number for each in nested for number in flat(each)] if isinstance(nested, list) else [nested]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_trains_the_same_on_the_oldest_and_the_newest(tmpdir, name):
     old = weights(name, "GRADACCUM_OLD", tmpdir.mkdir("old"))
     new = weights(name, NEWEST.get(name, "GRADACCUM_NEW"), tmpdir.mkdir("new"))

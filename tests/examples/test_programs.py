@@ -8,7 +8,6 @@ import sys
 import pytest
 import tensorflow as tf
 
-import gradaccum_compat as ga
 import programs
 
 #: What a program needs that not every TensorFlow has.
@@ -18,15 +17,11 @@ ONE_LINE = re.compile(r"[\w ]+: {0} from the big batch(; by hand, [\w ]+: {0})+\
 #: A hundred times the limit: this is no rounding.
 PLAIN_TO_SEE = 1e-4
 
-#: In a TF 1 graph nobody initialises the accumulator of a wrapped Keras optimizer. Eager code is well.
-PROGRAMS = [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] * (
-    name == "keras_fit" and ga.backend().name == "tf1")) for name in programs.PROGRAMS]
-
 #: A library that is wrong: sums take the place of means.
 UNDIVIDED = "from gradaccum_compat import _algebra; _algebra.divide = lambda sums, total: sums"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_agrees_with_the_big_batch_and_by_hand_does_not(tmpdir, name):
     outcome = programs.run(sys.executable, name, tmpdir)
     if not HERE.get(name, True):
