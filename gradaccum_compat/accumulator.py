@@ -190,11 +190,12 @@ class Accumulator(tf.Module):
         shares = self._shares()
         moved, finite = _algebra.cond_list(
             shares.due, lambda: self._update(shares), lambda: [tf.constant(False), tf.constant(True)])
-        ended = self._home.one_of(self._home.on_replicas(self._end_after, moved))
-        with tf.control_dependencies([ended]):
+        # On all replicas, not on one of them: the check that raises stops what has not run by then.
+        ended = list(self._home.shares(self._home.on_replicas(self._end_after, moved)))
+        with after(ended):
             raised = [] if self._options.nonfinite != "raise" else [
                 _checks.on_device(finite, _checks.nonfinite_error())]
-        with after(raised + [ended]):
+        with after(raised + ended):
             return tf.identity(moved)
 
     def _end_after(self, moved):
