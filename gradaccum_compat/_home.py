@@ -133,8 +133,12 @@ class Home(object):
         return self.one_of(self.strategy.extended.reduce_to(tf.distribute.ReduceOp.SUM, value, variable))
 
     def adds_rows(self):
-        """Whether IndexedSlices can be reduced that have other rows, and more of them, on another replica."""
-        return self._reducer is None and (self._one_process() or BACKEND.workers_add_rows)
+        """Whether IndexedSlices can be reduced as such: within one process, where all replicas' gradients are at hand.
+
+        Workers would have to agree on what is sparse, and one may have had no gradient, or a dense one. Up to TF 2.4
+        they add up other numbers of rows wrongly besides, or not at all.
+        """
+        return self._reducer is None and self._one_process()
 
     def _one_process(self):
         return not any(each.__name__.startswith(("MultiWorkerMirrored", "CollectiveAllReduce"))

@@ -208,6 +208,7 @@ class Accumulator(tf.Module):
 
     def _update(self, shares):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
+        shares = self._added_up_whole(shares)
         if shares.late is None:
             return self._move(shares, shares.known)
         # A graph that was built before one of the variables had its first gradient may find one here.
@@ -239,9 +240,19 @@ class Accumulator(tf.Module):
         variables = self._target.raw
         if self._layout_of_sums() == Cycle.MASKED:
             return self._home.sum_gradients(_algebra.only(sums, indices), variables)
+        return self._home.on_replicas(self._cycle.from_whole, sums, shares.marks, indices)
+
+    def _added_up_whole(self, shares):
+        """Reduces what comes in whole tensors ahead of the conditionals that depend on what a worker has seen.
+
+        TensorFlow tells workers' reductions from one another by counting them as graphs are built: a worker whose
+        graph has one in each of two branches would wait for ever for one that has a single branch.
+        """
+        if self._layout_of_sums() != Cycle.WHOLE:
+            return shares
+        variables = self._target.raw
         # Whole tensors are followed by two of flags.
-        whole = self._home.sum_gradients(sums, variables + variables[:1] * 2)
-        return self._home.on_replicas(self._cycle.from_whole, whole, shares.marks, indices)
+        return shares._replace(sums=self._home.sum_gradients(shares.sums, variables + variables[:1] * 2))
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
@@ -273,7 +284,7 @@ class Accumulator(tf.Module):
             return self._cycle.count_update()
 
     def _gradients_so_far(self):
-        shares = self._shares()
+        shares = self._added_up_whole(self._shares())
         indices = shares.known
         if self._layout_of_sums() == Cycle.WHOLE and not tf.executing_eagerly():
             indices = range(len(self._target.variables))  # a graph cannot know what other workers have seen

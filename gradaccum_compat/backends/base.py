@@ -45,8 +45,6 @@ class Backend(object):
     """The hooks. One instance serves the process."""
 
     name = None
-    #: Whether workers can add up IndexedSlices of different numbers of rows.
-    workers_add_rows = True
 
     # Variables
 

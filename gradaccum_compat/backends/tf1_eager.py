@@ -11,7 +11,6 @@ class TF1Backend(base.Backend):
     """Variables as tf.contrib.eager makes them, experimental_run_v2, explicit reduction."""
 
     name = "tf1"
-    workers_add_rows = False  # CollectiveGather of 1.14 ends the process where workers have different shapes
 
     def state_variable(self, shape, dtype, name, aggregation):
         # What tf.contrib.eager.Variable is, without the seconds that importing tf.contrib takes.

@@ -14,9 +14,6 @@ class TF2Backend(base.Backend):
     """tf.Variable, tf.function, Strategy.run."""
 
     name = "tf2"
-    # Workers with different numbers of rows end 2.0 with an error and 2.4 with wrong sums, and are right on 2.10.
-    # PreemptionCheckpointHandler came in between, with 2.9; up to there they add up whole tensors.
-    workers_add_rows = hasattr(tf.distribute.experimental, "PreemptionCheckpointHandler")
 
     def state_variable(self, shape, dtype, name, aggregation):
         options = self._variable_options(shape, dtype, name, aggregation)

@@ -12,22 +12,49 @@ import worker
 from reference import Reference, Slices
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_workers_end_with_the_weights_of_the_big_batch(tmpdir, count):
-    weights = processes.run(count, tmpdir, "worker.py")
+def big_batches(story, count):
+    """The big batch's gradients of each cycle: whole where one was dense so far, the rows touched anywhere elsewhere."""
+    seen = {}
+    for cycle in range(len(worker.STORIES[story])):
+        reference, touched = Reference(worker.SHAPES), {}
+        for number, pairs in [(number, pairs) for at, number, pairs in worker.numbered(story) if at == cycle]:
+            shares = [share for share in (worker.share(index, number, pairs) for index in range(count))
+                      if share[-1] is not None]
+            for gradients, kinds, _ in shares:
+                for index, (gradient, kind) in enumerate(zip(gradients, kinds)):
+                    if kind == "d":
+                        touched[index] = set(range(worker.SHAPES[index][0] if worker.SHAPES[index] else 0))
+                    elif kind == "s":
+                        touched.setdefault(index, set()).update(gradient[1])
+                    if kind != "-":
+                        seen.setdefault(index, set()).add(kind)
+            reference.accumulate_on_replicas([(
+                [Slices(*each) if isinstance(each, tuple) else each for each in gradients], weight)
+                for gradients, _, weight in shares])
+        yield [_as_handed_over(gradient, seen.get(index, ()), sorted(touched.get(index, ())))
+               for index, gradient in enumerate(each.astype(np.float32) for each in reference.gradients())]
+
+
+def _as_handed_over(gradient, seen, rows):
+    if not seen:
+        return None
+    return gradient if "d" in seen else Slices(gradient[rows], rows)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ends(request, tmpdir_factory):
+    """What each worker says of each story. One story after the other in the same processes: they start slowly."""
+    return processes.run(request.param, tmpdir_factory.mktemp("workers"), "worker.py")
+
+
+@pytest.mark.parametrize("story", sorted(worker.STORIES))
+def test_workers_end_with_the_weights_of_the_big_batch(ends, story):
+    weights = [end[story] for end in ends]
     for other in weights[1:]:
         assert other == weights[0], "the workers have come apart"
     plain = modes.Eager([np.ones(shape, np.float32) for shape in worker.SHAPES],
                         lambda: tf.compat.v1.train.MomentumOptimizer(0.5, 0.9))
-    for cycle in range(len(worker.CYCLES)):
-        reference, touched = Reference(worker.SHAPES), set()
-        for number, each in [(number, each) for at, number, each in worker.numbered() if at == cycle]:
-            shares = [share for share in (worker.share(index, number, each) for index in range(count))
-                      if share[-1] is not None]
-            touched.update(row for _, _, rows, _ in shares for row in rows)
-            reference.accumulate_on_replicas([([vector, Slices(values, rows)], weight)
-                                              for vector, values, rows, weight in shares])
-        big, rows = [each.astype(np.float32) for each in reference.gradients()], sorted(touched)
-        plain.plain_apply([big[0], Slices(big[1][rows], rows)])
+    for gradients in big_batches(story, len(ends)):
+        plain.plain_apply(gradients)
     for got, want in zip(weights[0], plain.weights()):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
