@@ -55,6 +55,7 @@ class Home(object):
         """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
         self.strategy = _strategy_of(variables) or self.strategy
         _refuse_unknown(self.strategy)
+        _refuse_shared_state(self.strategy)
         _options.skip_is_exact(options, self.replicas)
         _options.one_engine(options, self.replicas)
         for variable in variables:
@@ -172,6 +173,17 @@ def _refuse_unknown(strategy):
             "Accumulation is exact under a strategy whose replicas move in step.", type(strategy).__name__,
             "Its workers apply their updates each for itself, so that no cycle has a common end. Use MirroredStrategy, "
             "MultiWorkerMirroredStrategy, CentralStorageStrategy, OneDeviceStrategy or TPUStrategy.")
+
+
+def _refuse_shared_state(strategy):
+    """CentralStorageStrategy keeps one value for all replicas, ON_READ or not: each would add to the others' sums."""
+    names = [each.__name__ for each in type(strategy).__mro__]
+    if strategy.num_replicas_in_sync > 1 and any(name.startswith("CentralStorage") for name in names):
+        raise errors.ContextError(
+            "Each replica adds up by itself.",
+            "{} with {} replicas, which share one value of each variable".format(
+                type(strategy).__name__, strategy.num_replicas_in_sync),
+            "Use MirroredStrategy on the same devices, or one compute device.")
 
 
 def _place(graph):

@@ -14,9 +14,8 @@ v1 = tf.compat.v1
 SHAPES = [(2,), (50, 2)]
 
 
-def central_storage():
-    return tf.distribute.experimental.CentralStorageStrategy(
-        compute_devices=["/cpu:0", "/cpu:1"], parameter_device="/cpu:0")
+def central_storage(*devices):
+    return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device="/cpu:0")
 
 
 def share(replica, number):
@@ -24,7 +23,7 @@ def share(replica, number):
     return ([(1.0 + 3.0 * replica) * number, Slices(np.ones((2, 2), np.float32), [replica, 5])], 1.0 + 2.0 * replica)
 
 
-@pytest.mark.parametrize("make_strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), central_storage],
+@pytest.mark.parametrize("make_strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: central_storage("/cpu:0")],
                          ids=["onedevice", "centralstorage"])
 @pytest.mark.parametrize("make_optimizer", [
     lambda: v1.train.GradientDescentOptimizer(0.5), lambda: v1.train.MomentumOptimizer(0.5, 0.5),
@@ -60,3 +59,11 @@ def test_updates_are_the_big_batch_s(make_strategy, make_optimizer):
         for variable, want in zip(variables, plain.weights()):
             got = strategy.experimental_local_results(variable)[0].numpy()
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_replicas_that_share_one_state_are_refused():
+    """They would add to each other's sums: with "none" twice the update, and half as many micro-batches a cycle."""
+    with central_storage("/cpu:0", "/cpu:1").scope():
+        with pytest.raises(ga.errors.ContextError) as caught:
+            ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], loss_reduction="none")
+    assert "CentralStorage" in str(caught.value) and "MirroredStrategy" in str(caught.value)
