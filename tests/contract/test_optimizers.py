@@ -13,6 +13,7 @@ import tensorflow as tf
 import gradaccum_compat as ga
 import modes
 import optimizers
+import strategies
 from reference import Reference
 
 SHAPES = [(3, 2), (2,)]
@@ -42,6 +43,13 @@ def check_updates(run, plain, cycles=3):
 def test_updates_are_the_big_batch_s(mode, family, name):
     make, variable = optimizers.maker(family, name), optimizers.VARIABLES.get(family)
     check_updates(mode(draw(0), make, variable, steps=3), mode(draw(0), make, variable))
+
+
+@pytest.mark.parametrize("family, name", [each for each in optimizers.ALL if each[1] in (
+    "GradientDescent", "Momentum", "Adam", "SGD", "SGD with momentum", "RMSprop", "AdamW", "Ftrl", "Lion")])
+def test_updates_on_several_replicas_are_the_big_batch_s(family, name):
+    make, variable = optimizers.maker(family, name), optimizers.VARIABLES.get(family)
+    check_updates(strategies.Mirrored(draw(0), make, variable, steps=3), modes.Eager(draw(0), make, variable))
 
 
 def test_keras_optimizers_of_plain_tensorflow_variables():
