@@ -89,8 +89,6 @@ def test_nothing_survives_a_reset(mode, bad):
     check(run, expected_after((GOOD, 1.0)))
 
 
-@pytest.mark.not_under("Mirrored", reason="on TF 1.14 the error can reach a replica that has not dropped its cycle yet; "
-                       "what holds on all is in tests/distributed/test_replicas.py")
 @pytest.mark.parametrize("bad", sorted(BAD))
 def test_raise_fails_at_apply_moves_nothing_and_drops_the_cycle(mode, bad):
     run = make(mode, nonfinite="raise", steps=2)
