@@ -149,11 +149,27 @@ class Home(object):
         """The gradients' sums over all replicas and workers, in one reduction, where these variables are."""
         if self._reducer is not None:
             return list(self._reducer(gradients))
-        pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
+        gradients = [self._all_rows(gradient) for gradient in gradients]
+        pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None and not _is_sparse(pair[0])]
         reduced = BACKEND.sum_batch(self.strategy, pairs, not self._one_process()) if pairs else []
         # CentralStorageStrategy of TF 1.14 says that the one sum is a value for each replica.
         sums = iter([self.one_of(each) if len(self.shares(each)) == 1 else each for each in reduced])
-        return [None if gradient is None else next(sums) for gradient in gradients]
+        return [gradient if gradient is None or _is_sparse(gradient) else next(sums) for gradient in gradients]
+
+    def _all_rows(self, gradient):
+        """The rows of all replicas' IndexedSlices; anything else as it is.
+
+        TensorFlow's own reduction, of 2.15 to 2.21 at least, ends the process where no replica has a row.
+        """
+        slices = self.shares(gradient)
+        if not _is_sparse(slices[0]):
+            return gradient
+        return tf.IndexedSlices(*[tf.concat([getattr(each, part) for each in slices], 0)
+                                  for part in ("values", "indices")] + [slices[0].dense_shape])
+
+
+def _is_sparse(gradient):
+    return isinstance(gradient, tf.IndexedSlices)
 
 
 def _strategy_of(variables):

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import strategies
 from reference import Reference, Slices, dense
 
 v1 = tf.compat.v1
 HEIGHT, WIDTH = 100, 3
 SHAPES = [(HEIGHT, WIDTH), (2,)]
 BIAS = np.array([1.0, -1.0], np.float32)
-NO_ROW = "TensorFlow 2.15 to 2.21 end the process when they reduce IndexedSlices that have no row on any replica"
 
 
 def table():
@@ -42,8 +40,6 @@ CYCLES = {
 
 @pytest.mark.parametrize("cycles", sorted(CYCLES))
 def test_rows_add_up_to_the_big_batch(mode, cycles):
-    if mode is strategies.Mirrored and cycles == "no rows":
-        pytest.skip(NO_ROW)
     run, reference = mode([table(), BIAS]), Reference(SHAPES)
     expected = [table().astype(np.float64), BIAS.astype(np.float64)]
     for number, cycle in enumerate(CYCLES[cycles]):
@@ -78,7 +74,6 @@ def test_rows_of_the_last_cycle_are_gone(mode):
     assert sorted(run.gradients()[0].rows) == [8, 64]
 
 
-@pytest.mark.not_under("Mirrored", reason=NO_ROW)
 def test_no_rows_when_nothing_came_in(mode):
     run = mode([table(), BIAS])
     run.accumulate([slices([1]), BIAS])
