@@ -14,7 +14,9 @@ def serves(optimizer):
 
 def inner(optimizer):
     """The optimizer inside of a loss-scale optimizer; any other as it is."""
-    return next(getattr(optimizer, name) for name in _INNER if hasattr(optimizer, name)) if serves(optimizer) else optimizer
+    if not serves(optimizer):
+        return optimizer
+    return next(getattr(optimizer, name) for name in _INNER if hasattr(optimizer, name))
 
 
 def around(optimizer, wrap):
