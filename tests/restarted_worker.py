@@ -19,13 +19,18 @@ import gradaccum_compat as ga
 import worker
 
 v1 = tf.compat.v1
+#: A vector with dense gradients, and a table with sparse ones.
+SHAPES = worker.SHAPES[:2]
 STEPS, END, SAVED_AFTER = 4, 12, (3, 6, 11)
 #: The workers' micro-batches are uneven, and one has none in between.
 WEIGHTS = [(1.0, 7.0), (4.0, 0.0), (2.0, 3.0)]
 
 
 def share(index, number):
-    return worker.share(index, number, WEIGHTS[number % len(WEIGHTS)])
+    """The vector's gradient, the values and rows of the table's, and the weight of a worker's micro-batch."""
+    pairs = [(weight, "ds") for weight in WEIGHTS[number % len(WEIGHTS)]]
+    (vector, (values, rows)), _, weight = worker.share(index, number, pairs)
+    return vector, values, rows, weight
 
 
 class Checkpoints(object):
@@ -72,7 +77,7 @@ def main(out, folder, stopped=None, at=None):
     index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     with strategy.scope():
         vector, table = [tf.Variable(np.ones(shape, np.float32), name="v%d" % number)
-                         for number, shape in enumerate(worker.SHAPES)]
+                         for number, shape in enumerate(SHAPES)]
         optimizer = v1.train.MomentumOptimizer(0.5, 0.9)
         accumulator = ga.Accumulator(optimizer, [vector, table], steps=STEPS)
     checkpoints = Checkpoints(strategy, folder, index == 0, vector=vector, table=table, optimizer=optimizer,

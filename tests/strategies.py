@@ -7,7 +7,6 @@ others see, and all of them have to end with the same weights.
 
 from __future__ import absolute_import, division, print_function
 
-import numpy as np
 import tensorflow as tf
 
 import modes

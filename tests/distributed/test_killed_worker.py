@@ -11,7 +11,6 @@ import tensorflow as tf
 import modes
 import processes
 import restarted_worker
-import worker
 from reference import Reference, Slices
 
 COUNT = 2
@@ -32,10 +31,10 @@ def killed_in_mid_cycle(folder, saved, index, number):
 
 def big_batches():
     """The weights that the plain optimizer makes of the big batches."""
-    plain = modes.Eager([np.ones(shape, np.float32) for shape in worker.SHAPES],
+    plain = modes.Eager([np.ones(shape, np.float32) for shape in restarted_worker.SHAPES],
                         lambda: tf.compat.v1.train.MomentumOptimizer(0.5, 0.9))
     for first in range(0, restarted_worker.END, restarted_worker.STEPS):
-        reference, touched = Reference(worker.SHAPES), set()
+        reference, touched = Reference(restarted_worker.SHAPES), set()
         for number in range(first, first + restarted_worker.STEPS):
             shares = [restarted_worker.share(index, number) for index in range(COUNT)]
             touched.update(row for _, _, rows, _ in shares for row in rows)
