@@ -118,3 +118,35 @@ def test_in_a_loop_of_one_s_own():
 
 def scale_in_graph(optimizer):
     return optimizer.loss_scale() if callable(optimizer.loss_scale) else optimizer.loss_scale
+
+
+@pytest.fixture
+def mixed_bfloat16():
+    _set_policy("mixed_bfloat16")
+    yield
+    _set_policy("float32")
+
+
+@pytest.mark.skipif(not hasattr(tf.keras.mixed_precision, "set_global_policy"), reason="mixed_bfloat16 came with TF 2.4")
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_bfloat16_gradients_are_added_up_in_float32(mixed_bfloat16, name):
+    """Two cycles, beside the plain optimizer with the means of the gradients that the same layer gives."""
+    def model():
+        made = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, input_shape=(3,))])
+        made.set_weights([START])
+        return made
+
+    accumulated, plain = model(), model()
+    accumulated.compile(optimizer=ga.wrap_optimizer(OPTIMIZERS[name](), steps=STEPS), loss="mse", run_eagerly=True)
+    optimizer = OPTIMIZERS[name]()
+    micro_batches = [slice(begin, begin + SIZE) for begin in range(0, 2 * STEPS * SIZE, SIZE)]
+    for cycle in (micro_batches[:STEPS], micro_batches[STEPS:]):
+        gradients = []
+        for rows in cycle:
+            accumulated.train_on_batch(X[rows], Y[rows])
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(tf.cast(plain(X[rows], training=True), tf.float32) - Y[rows]))
+            gradients.append(tape.gradient(loss, plain.trainable_variables)[0].numpy().astype(np.float64))
+        mean = tf.constant(np.mean(gradients, 0).astype(np.float32))
+        optimizer.apply_gradients([(mean, plain.trainable_variables[0])])
+        np.testing.assert_allclose(accumulated.get_weights()[0], plain.get_weights()[0], rtol=0, atol=1e-6)

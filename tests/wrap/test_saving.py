@@ -60,6 +60,18 @@ def test_a_model(tmp_path, suffix):
     assert_ends_alike(loaded)
 
 
+@pytest.mark.skipif(not hasattr(tf.keras.Model, "train_step") or hasattr(tf.keras, "Variable"),
+                    reason="model.save writes SavedModels from TF 2.2 on, and no longer with Keras 3")
+def test_a_saved_model_has_the_optimizer_without_its_state(tmp_path):
+    """Keras leaves the variables of any optimizer out: it begins afresh, in a fresh cycle."""
+    loaded = tf.keras.models.load_model(saved_in_mid_cycle(str(tmp_path / "model")))
+    assert isinstance(loaded.optimizer, tf.keras.optimizers.Adam)
+    train(loaded, 0, STEPS - 1)
+    assert int(loaded.optimizer.iterations.numpy()) == 0
+    train(loaded, STEPS - 1, STEPS)
+    assert int(loaded.optimizer.iterations.numpy()) == 1
+
+
 @pytest.mark.parametrize("suffix", FORMATS[:1])
 @pytest.mark.parametrize("imports", ["import tensorflow as tf, gradaccum_compat", "import gradaccum_compat, tensorflow as tf"],
                          ids=["TensorFlow first", "TensorFlow last"])
