@@ -7,7 +7,6 @@ take importing TensorFlow: so it is entered as soon as a Keras is there, which m
 from __future__ import absolute_import, division, print_function
 
 import importlib
-import pkgutil  # which imports importlib.util where there is one
 import sys
 
 #: The name under which saved models know a wrapped optimizer.
@@ -59,9 +58,10 @@ class _Waiting(object):
         # TensorFlow looks for Keras before it imports it: so a name is waited for until it is there.
         if self._asking or name not in self._names:
             return None
+        from importlib import util  # Python 3 has it, and it alone calls this
         self._asking = True
         try:
-            spec = importlib.util.find_spec(name)
+            spec = util.find_spec(name)
         finally:
             self._asking = False
         if spec is not None and hasattr(spec.loader, "exec_module"):
