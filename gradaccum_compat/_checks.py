@@ -228,6 +228,12 @@ def rows_error(variable):
         "an index outside of {}".format(describe(variable)), "Check the ids that the embedding is looked up with.")
 
 
+def incomplete_error():
+    return errors.IncompleteCycleError(
+        "Each micro-batch of a cycle is added as a whole.", "one that failed while it was being added",
+        "The weights were not moved. Mend what failed, call reset(), and hand in the cycle again.")
+
+
 def nonfinite_error():
     return errors.NonFiniteGradientsError(
         'With nonfinite="raise" the gradients of a cycle are finite.', "NaN or infinity in the accumulated gradients",

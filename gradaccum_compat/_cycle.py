@@ -79,22 +79,39 @@ class Cycle(tf.Module):
             kept: scalar bool tensor; where it does not hold, the micro-batch counts as skipped.
         """
         self._layout.learn(gradients)
-        # Everything waits for the gradients: a micro-batch that fails is counted nowhere. fit() of
-        # 1.15 and 2.0 ends an epoch by running the step once more on an exhausted iterator.
-        with after(_algebra.values(gradients)):
-            count, seen, dense = [_read(each) for each in (self.micro_count, self.seen, self.dense)]
+        # A micro-batch that fails before it has gradients changes nothing: fit() ends an epoch by running the step
+        # once more on an exhausted iterator.
+        with after(_first_made(gradients)):
+            count, total, seen, dense = [
+                _read(each) for each in (self.micro_count, self.total_weight, self.seen, self.dense)]
         first = tf.equal(count, 0)
+        with after([count, total, seen, dense]):
+            begun = self._begin(first, gradients, seen, dense)
+        with after(begun):
+            written = self._add_dense(first, gradients) + self._add_rows(gradients)
+        with after(begun + written):
+            counted = self._count(count, tf.where(first, tf.zeros_like(total), total), weight, kept)
+        with after(counted):
+            return count + 1
+
+    def _begin(self, first, gradients, seen, dense):
+        """Says that something is being added, with a total weight that is no number, and where to clean up after it.
+
+        Each sum is added to as soon as its gradient is there and still in the processor's cache: four layers of 2048
+        take 0.100 s a cycle that way, and 0.106 s if all wait for the last one (TensorFlow 2.21, 2 cores). So what
+        fails halfway leaves a part of itself behind; the next update finds the weight and refuses the cycle.
+        """
         cleaned = self._clean(first, gradients, seen > 0, dense > 0)
         with after(cleaned):
-            written = self._add_dense(first, gradients) + self._add_rows(gradients)
-        with after(cleaned + written):
-            flagged = self._flag(first, gradients, seen, dense)
-            counted = [BACKEND.add(self.micro_count, tf.ones([], tf.int64)),
-                       BACKEND.add(self.total_weight, tf.cast(weight, self._layout.weight_dtype))]
-            if kept is not None:
-                counted.append(BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.float64)))
-        with after(flagged + counted):
-            return count + 1
+            return cleaned + self._flag(first, gradients, seen, dense) + [
+                BACKEND.write(self.total_weight, tf.constant(np.nan, self._layout.weight_dtype))]
+
+    def _count(self, count, total, weight, kept):
+        counted = [BACKEND.write(self.micro_count, count + 1),
+                   BACKEND.write(self.total_weight, total + tf.cast(weight, self._layout.weight_dtype))]
+        if kept is None:
+            return counted
+        return counted + [BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.float64))]
 
     def _add_dense(self, first, gradients):
         """One conditional for all dense gradients: the first of a cycle takes the place of the last cycle's sum."""
@@ -234,6 +251,15 @@ class Cycle(tf.Module):
 
     def count_update(self):
         return done([BACKEND.add(self.update_count, tf.ones([], tf.int64))])
+
+
+def _first_made(gradients):
+    """What backpropagation makes first, when the whole forward pass is over: the last variable's gradient.
+
+    A matrix's: that of a vector may be a constant, which waits for nothing.
+    """
+    values = _algebra.values(gradients)
+    return [each for each in values if (each.shape.ndims or 0) > 1][-1:] or values
 
 
 def _read(variable):

@@ -14,9 +14,9 @@ from gradaccum_compat import _checks
 from gradaccum_compat._cycle import Cycle
 
 #: Each replica's sums; the weight of all replicas, and the marks of the variables that were asked for, added up;
-#: whether an update is due; the positions of the known variables, and whether an unknown one had a gradient (None
-#: if there is no unknown one).
-Shares = collections.namedtuple("Shares", ["sums", "total", "marks", "due", "known", "late"])
+#: whether no micro-batch failed while it was being added; whether an update is due; the positions of the known
+#: variables, and whether an unknown one had a gradient (None if there is no unknown one).
+Shares = collections.namedtuple("Shares", ["sums", "total", "marks", "intact", "due", "known", "late"])
 
 
 def collect(cycle, home, variables, layout):
@@ -33,4 +33,4 @@ def collect(cycle, home, variables, layout):
         known = cycle.known_to_all(marks) if tf.executing_eagerly() else known
     unknown = [position for position, index in enumerate(asked) if index not in known]
     late = tf.reduce_any(tf.gather(marks, unknown) > 0) if unknown else None
-    return Shares(sums, total, marks, due, known, late)
+    return Shares(sums, total, marks, tf.equal(total, total), due, known, late)

@@ -193,8 +193,9 @@ class Accumulator(tf.Module):
         # On all replicas, not on one of them: the check that raises stops what has not run by then.
         ended = list(self._home.shares(self._home.on_replicas(self._end_after, moved)))
         with after(ended):
-            raised = [] if self._options.nonfinite != "raise" else [
-                _checks.on_device(finite, _checks.nonfinite_error())]
+            raised = [_checks.on_device(shares.intact, _checks.incomplete_error())]
+            if self._options.nonfinite == "raise":
+                raised.append(_checks.on_device(finite, _checks.nonfinite_error()))
         with after(raised + ended):
             return tf.identity(moved)
 
@@ -284,7 +285,9 @@ class Accumulator(tf.Module):
             return self._cycle.count_update()
 
     def _gradients_so_far(self):
-        shares = self._added_up_whole(self._shares())
+        shares = self._shares()
+        with after([_checks.on_device(shares.intact, _checks.incomplete_error())]):
+            shares = self._added_up_whole(shares._replace(total=tf.identity(shares.total)))
         indices = shares.known
         if self._layout_of_sums() == Cycle.WHOLE and not tf.executing_eagerly():
             indices = range(len(self._target.variables))  # a graph cannot know what other workers have seen

@@ -97,3 +97,7 @@ class EagerRequiredError(ContextError):
 
 class NonFiniteGradientsError(GradAccumError, ArithmeticError):
     """The accumulated gradients hold NaN or infinity, and ``nonfinite="raise"`` was asked for."""
+
+
+class IncompleteCycleError(GradAccumError, RuntimeError):
+    """A micro-batch of the cycle failed while it was being added, so that a part of it is in the sums."""
