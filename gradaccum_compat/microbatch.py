@@ -15,6 +15,7 @@ import tensorflow as tf
 from gradaccum_compat import _algebra, _checks, _micro_batch, _slice_size, errors
 from gradaccum_compat._cycle import after
 from gradaccum_compat._options import Options
+from gradaccum_compat._slice_order import SliceOrder
 from gradaccum_compat._slicing import Batch, BigBatch, Bounds
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
@@ -121,6 +122,7 @@ class _Slices(object):
         self._even = not tf.is_tensor(batch.examples) and batch.examples > 0 and batch.examples % steps == 0
         self._returned = None
         self._sums = None
+        self._order = SliceOrder()
         self._shares, self._weights, self._extras = [], [], []
 
     @no_autograph
@@ -130,12 +132,15 @@ class _Slices(object):
     @contextlib.contextmanager
     def _recorded(self, number):
         """Yields a slice; on leaving, adds the gradients of the loss that was taken meanwhile."""
-        with tf.control_dependencies(self._added()):
+        with self._order.forward():
             micro_batch = self._batch.cut(self._bounds[number])
             tape = tf.GradientTape() if BACKEND.outermost_graph() is None else _GraphTape()
             with tape:
                 yield micro_batch
-            self._add(self._bounds[number].size, tape, *self._returned)
+        targets = self._targets()
+        with self._order.backward(sum(each.shape.num_elements() for each in targets)):
+            self._add(self._bounds[number].size, tape, targets, *self._returned)
+        self._order.end(self._tensors())
 
     @no_autograph
     def take(self, returned):
@@ -143,12 +148,18 @@ class _Slices(object):
         parts = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         if not 1 <= len(parts) <= 3 or parts[0] is not returned and len(parts) == 1:
             raise _loss_error("{} of length {}".format(type(returned).__name__, len(parts)))
-        self._returned = [_loss(parts[0])] + parts[1:] + [None] * (3 - len(parts))
+        loss, weight, extras = [_loss(parts[0])] + parts[1:] + [None] * (3 - len(parts))
+        # Slices alike are weighed here, where the tape sees it: their gradients come as those of the big batch, and
+        # need no pass over them. In half precision too they are as small as the big batch's, and no smaller.
+        self._alike = self._even and weight is None
+        self._returned = loss / self.steps if self._alike else loss, weight, extras
 
-    def _add(self, size, tape, loss, weight, extras):
+    def _targets(self):
         if callable(self._variables):
             self._variables = _checks.variables(self._variables())
-        targets = [_checks.raw_variable(each) for each in self._variables]
+        return [_checks.raw_variable(each) for each in self._variables]
+
+    def _add(self, size, tape, targets, loss, weight, extras):
         share, weight, checks = self._weigh(size, weight)
         shapes = [tf.TensorShape([])] + [tf.TensorShape(each.shape) for each in targets]
         dtypes = [_sum_dtype(each.dtype) for each in [loss] + targets]
@@ -163,7 +174,7 @@ class _Slices(object):
         self._extras.append(extras)
 
     def _weigh(self, size, given):
-        """The slice's share in the mean, its weight, and ops that check it; slices alike need no multiplication."""
+        """The slice's share in the mean, its weight, and ops that check it; slices alike have been weighed."""
         if self._weights and (given is None) != self._unweighted:
             raise _loss_error("a weight for some slices and none for others")
         self._unweighted = given is None
@@ -174,20 +185,12 @@ class _Slices(object):
             checks = _micro_batch.device_checks([], weight, [])
             if tf.is_tensor(size) or not size:
                 weight = tf.where(size > 0, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
-        alike = self._even and given is None
-        return 1.0 if alike else _relative(weight) if self.steps == 1 else weight, weight, checks
-
-    # The order of the slices
-
-    def _added(self):
-        """What must be there before the next slice begins: no more than one slice's activations are alive."""
-        if tf.executing_eagerly() or not self._sums:
-            return []
-        extras = [each for each in tf.nest.flatten(self._extras[-1], expand_composites=True) if tf.is_tensor(each)]
-        return [tf.group(*(self._tensors() + extras))]
+        return 1.0 if self._alike else _relative(weight) if self.steps == 1 else weight, weight, checks
 
     def _tensors(self):
-        return [each for total in self._sums for each in total.tensors()]
+        """What a slice ends with: the sums, and what it has handed out."""
+        extras = tf.nest.flatten(self._extras[-1], expand_composites=True)
+        return [each for total in self._sums for each in total.tensors()] + [each for each in extras if tf.is_tensor(each)]
 
     # The result
 
@@ -197,7 +200,7 @@ class _Slices(object):
             raise errors.VariablesError(
                 "The loss depends on at least one of the variables.", "a loss that depends on none of them",
                 "Compute it from the variables inside loss_fn: what was computed before is a constant there.")
-        means = _mean([total.value() for total in self._sums], sum(self._shares))
+        means = _mean([total.value() for total in self._sums], 1.0 if self._alike else sum(self._shares))
         variables = [_checks.raw_variable(each) for each in self._variables]
         gradients = _algebra.cast(means[1:], [tf.as_dtype(each.dtype).base_dtype for each in variables])
         gradients = _algebra.with_dense_shapes(gradients, [each.shape.as_list() for each in variables])

@@ -162,6 +162,51 @@ def test_the_state_is_one_float32_for_each_parameter(dtype):
     assert 4 * parameters < sum(sizes) < 4 * parameters * 1.01
 
 
+# Slices of a big batch
+
+
+def sliced(side, examples, steps):
+    """A graph of microbatch_gradients, and what it returns."""
+    with tf.Graph().as_default() as graph:
+        variable = v1.get_variable("w", [side, side], use_resource=True)
+        big = ga.microbatch_gradients(
+            lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x, variable))), [variable], tf.ones([examples, side]), steps)
+    return graph, big
+
+
+def test_slices_alike_are_added_and_neither_weighed_nor_divided():
+    graph, big = sliced(side=20, examples=8, steps=4)
+    with graph.as_default(), v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        run = Run(session, big.gradients)
+    made = collections.Counter(op for op, size in run.sizes if size == 400 and op not in PASS_ON)
+    multiplied = sum(count for op, count in made.items() if op.endswith("MatMul"))  # oneDNN's has another name
+    assert multiplied == 4 and sum(made.values()) == 4 + 3, made
+
+
+def waits_for(graph, number):
+    """How many gradients must have been made before the forward pass of a slice begins."""
+    tanhs = [op for op in graph.get_operations() if op.type == "Tanh"]
+    found, queue = set(), [tanhs[number]]
+    while queue:
+        op = queue.pop()
+        if op not in found:
+            found.add(op)
+            queue.extend([each.op for each in op.inputs] + list(op.control_inputs))
+    return len([op for op in found if op.type == "TanhGrad"])
+
+
+def test_a_slice_begins_when_the_gradients_of_the_one_before_have_been_added():
+    graph, _ = sliced(side=10, examples=400, steps=4)
+    assert [waits_for(graph, number) for number in range(4)] == [0, 1, 2, 3]
+
+
+def test_forward_passes_run_ahead_where_they_keep_next_to_nothing_beside_the_weights():
+    # A slice keeps its two examples, what came of them twice, and the loss: 6 x 400 + 1 numbers of 160,000 weights.
+    graph, _ = sliced(side=400, examples=12, steps=6)
+    assert [waits_for(graph, number) for number in range(6)] == [0, 0, 0, 0, 1, 2]
+
+
 # Python, in eager code
 
 
