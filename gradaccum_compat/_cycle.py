@@ -70,13 +70,13 @@ class Cycle(tf.Module):
 
     # Adding a micro-batch
 
-    def add(self, gradients, weight, kept):
+    def add(self, gradients, weight, skipped):
         """Adds one micro-batch on this replica, and returns how many the cycle has now.
 
         Args:
             gradients: weighted gradients in the sums' dtypes.
             weight: what they add to the total weight.
-            kept: scalar bool tensor; where it does not hold, the micro-batch counts as skipped.
+            skipped: how many of what came in was dropped, a float64 tensor, or None where nothing ever is.
         """
         self._layout.learn(gradients)
         # A micro-batch that fails before it has gradients changes nothing: fit() ends an epoch by running the step
@@ -90,7 +90,7 @@ class Cycle(tf.Module):
         with after(begun):
             written = self._add_dense(first, gradients) + self._add_rows(gradients)
         with after(begun + written):
-            counted = self._count(count, tf.where(first, tf.zeros_like(total), total), weight, kept)
+            counted = self._count(count, tf.where(first, tf.zeros_like(total), total), weight, skipped)
         with after(counted):
             return count + 1
 
@@ -106,12 +106,10 @@ class Cycle(tf.Module):
             return cleaned + self._flag(first, gradients, seen, dense) + [
                 BACKEND.write(self.total_weight, tf.constant(np.nan, self._layout.weight_dtype))]
 
-    def _count(self, count, total, weight, kept):
+    def _count(self, count, total, weight, skipped):
         counted = [BACKEND.write(self.micro_count, count + 1),
                    BACKEND.write(self.total_weight, total + tf.cast(weight, self._layout.weight_dtype))]
-        if kept is None:
-            return counted
-        return counted + [BACKEND.add(self.skipped_count, tf.cast(tf.logical_not(kept), tf.float64))]
+        return counted if skipped is None else counted + [BACKEND.add(self.skipped_count, skipped)]
 
     def _add_dense(self, first, gradients):
         """One conditional for all dense gradients: the first of a cycle takes the place of the last cycle's sum."""
@@ -273,8 +271,10 @@ def _if(condition, ops):
 
 def after(ops):
     """tf.control_dependencies on ops or tensors of which some are None, as assignments are in eager code."""
-    # On a tensor's op: TF 2.4 takes no tensor of an outer graph, as in the branch where a loss scale calls us.
-    return tf.control_dependencies([getattr(op, "op", op) for op in ops if op is not None])
+    # On a tensor's op: TF 2.4 takes no tensor of an outer graph, as in the branch where a loss scale calls us, and no
+    # eager one, which has no op and is there already.
+    ops = [op if isinstance(op, tf.Operation) else getattr(op, "op", None) for op in ops]
+    return tf.control_dependencies([op for op in ops if op is not None])
 
 
 def done(ops):

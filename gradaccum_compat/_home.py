@@ -55,7 +55,6 @@ class Home(object):
         """Makes sure that the variables and the options go with the strategy, now that the variables are known."""
         self.strategy = _strategy_of(variables) or self.strategy
         _refuse_unknown(self.strategy)
-        _refuse_shared_state(self.strategy)
         _options.skip_is_exact(options, self.replicas)
         _options.one_engine(options, self.replicas)
         for variable in variables:
@@ -70,6 +69,12 @@ class Home(object):
     @property
     def replicas(self):
         return self.strategy.num_replicas_in_sync
+
+    @property
+    def shares_state(self):
+        """Whether replicas share one value of each variable, ON_READ or not: then they add to one sum, together."""
+        return self.replicas > 1 and any(
+            each.__name__.startswith("CentralStorage") for each in type(self.strategy).__mro__)
 
     def inside_replica(self):
         return tf.distribute.get_replica_context() is not None and tf.distribute.get_strategy() is self.strategy
@@ -86,6 +91,10 @@ class Home(object):
         if self.inside_replica():
             return function(*args)
         return self.in_scope(lambda: BACKEND.run(self.strategy, no_autograph(function), args))
+
+    def at_state(self, function, *args):
+        """Calls function where the state is: on each replica, or once for all where they share it."""
+        return self.across_replicas(function, *args) if self.shares_state else self.on_replicas(function, *args)
 
     def across_replicas(self, function, *args):
         """Calls function once for all replicas; inside a replica, args become per-replica values."""
@@ -115,6 +124,11 @@ class Home(object):
         """What each replica of this worker has of a value that may be per-replica."""
         return self.strategy.experimental_local_results(value)
 
+    def of_each(self, value):
+        """The same, one for each replica, where TensorFlow has made one of what is the same object in all of them."""
+        shares = list(self.shares(value))
+        return shares * (self.replicas // len(shares))
+
     def one_of(self, value):
         """The value of one replica, where all replicas have the same."""
         shares = self.shares(value)
@@ -128,7 +142,7 @@ class Home(object):
         """The sum over all replicas and workers of a tensor that each of them has; it comes to where the variable is."""
         if self._reducer is not None:
             return self._reducer([self.one_of(value)])[0]
-        if self.replicas == 1:
+        if self.replicas == 1 or self.shares_state:
             return self.one_of(value)
         # Not strategy.reduce: on TF 1.14 it names a device that no worker has.
         return self.one_of(self.strategy.extended.reduce_to(tf.distribute.ReduceOp.SUM, value, variable))
@@ -189,17 +203,6 @@ def _refuse_unknown(strategy):
             "Accumulation is exact under a strategy whose replicas move in step.", type(strategy).__name__,
             "Its workers apply their updates each for itself, so that no cycle has a common end. Use MirroredStrategy, "
             "MultiWorkerMirroredStrategy, CentralStorageStrategy, OneDeviceStrategy or TPUStrategy.")
-
-
-def _refuse_shared_state(strategy):
-    """CentralStorageStrategy keeps one value for all replicas, ON_READ or not: each would add to the others' sums."""
-    names = [each.__name__ for each in type(strategy).__mro__]
-    if strategy.num_replicas_in_sync > 1 and any(name.startswith("CentralStorage") for name in names):
-        raise errors.ContextError(
-            "Each replica adds up by itself.",
-            "{} with {} replicas, which share one value of each variable".format(
-                type(strategy).__name__, strategy.num_replicas_in_sync),
-            "Use MirroredStrategy on the same devices, or one compute device.")
 
 
 def _place(graph):

@@ -24,7 +24,7 @@ def prepare(gradients, weight, shapes, dtypes, options):
     """What is added to the sums.
 
     Returns:
-        Weighted gradients in these dtypes, the weight, and, with nonfinite="skip", whether it is kept.
+        Weighted gradients in these dtypes, the weight, and, with nonfinite="skip", 1.0 if it is dropped, 0.0 if not.
     """
     weight = _sound_or_nan(weight)
     gradients = [_as_addend(*each) for each in zip(gradients, shapes, dtypes)]
@@ -33,8 +33,9 @@ def prepare(gradients, weight, shapes, dtypes, options):
     if options.nonfinite != "skip":
         return gradients, weight, None
     kept = _algebra.all_finite(gradients)
-    gradients = _algebra.nothing_if(tf.logical_not(kept), gradients)
-    return gradients, tf.compat.v2.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64)), kept
+    dropped = tf.logical_not(kept)
+    weight = tf.compat.v2.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
+    return _algebra.nothing_if(dropped, gradients), weight, tf.cast(dropped, tf.float64)
 
 
 def _sound_or_nan(weight):

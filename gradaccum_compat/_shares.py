@@ -24,7 +24,7 @@ def collect(cycle, home, variables, layout):
     known, whole = cycle.known(), layout == Cycle.WHOLE
     # Workers may differ in what is known to them; where they may, all of them are asked about all variables.
     asked = [index for index in range(len(variables)) if whole or index not in known]
-    share, sums = home.on_replicas(cycle.share_and_sums, known, asked, layout)
+    share, sums = home.at_state(cycle.share_and_sums, known, asked, layout)
     reduced = home.sum_over_replicas(share, _checks.raw_variable(variables[0]))
     total, marks = reduced[0], reduced[2:]
     due = total > 0

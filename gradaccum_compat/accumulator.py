@@ -11,6 +11,7 @@ import tensorflow as tf
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers, saver
 from gradaccum_compat._adaptive_clip import adaptively_clipped
 from gradaccum_compat._cycle import Cycle, after
+from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._home import Home
 from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
@@ -103,7 +104,7 @@ class Accumulator(tf.Module):
     def reset(self):
         """Forgets the current cycle. Returns a scalar True."""
         self._ready()
-        return self._home.in_replica_or_one(self._cycle.end)
+        return self._home.in_replica_or_one(self._end)
 
     @no_autograph
     def gradients(self):
@@ -125,7 +126,7 @@ class Accumulator(tf.Module):
 
     @property
     def total_weight(self):
-        """Their total weight on this replica; outside of the replicas, on all of them."""
+        """Their total weight on this replica; outside of the replicas, or where those share it, on all of them."""
         return self._read("total_weight")
 
     @property
@@ -173,8 +174,19 @@ class Accumulator(tf.Module):
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
         with after(_micro_batch.device_checks(gradients, weight, self._target.raw)):
-            return self._cycle.add(*_micro_batch.prepare(
-                gradients, weight, self._target.shapes, self._cycle.dtypes, self._options))
+            addends = _micro_batch.prepare(
+                gradients, weight, self._target.shapes, self._cycle.dtypes, self._options)
+            if self._home.shares_state:
+                return self._home.at_state(self._add_of_all_replicas, *addends)
+            return self._cycle.add(*addends)
+
+    def _add_of_all_replicas(self, gradients, weights, skipped):
+        gradients = [GradientSum(self._home.of_each(each)).value() for each in gradients]
+        skipped = None if skipped is None else sum(self._home.of_each(skipped))
+        return self._cycle.add(gradients, sum(self._home.of_each(weights)), skipped)
+
+    def _end(self):
+        return self._home.at_state(self._cycle.end)
 
     def _apply_if_full(self, count):
         return self._home.across_replicas(self._apply_at_boundary, count)
@@ -202,7 +214,7 @@ class Accumulator(tf.Module):
     def _end_after(self, moved):
         # Here and not around the call: replicas are threads, and each has control dependencies of its own.
         with tf.control_dependencies([moved]):
-            return self._cycle.end()
+            return self._end()
 
     def _shares(self):
         return _shares.collect(self._cycle, self._home, self._target.variables, self._layout_of_sums())
@@ -229,7 +241,7 @@ class Accumulator(tf.Module):
 
     def _layout_of_sums(self):
         """How sums are handed to what reduces them."""
-        if self._home.replicas == 1 and self._options.reducer is None:
+        if self._options.reducer is None and (self._home.replicas == 1 or self._home.shares_state):
             return Cycle.OWN
         return Cycle.MASKED if self._home.adds_rows() else Cycle.WHOLE
 
@@ -282,7 +294,7 @@ class Accumulator(tf.Module):
         with reductions_done():
             updated = optimizers.apply_gradients(self._target.optimizer, pairs)
         with after([updated]):
-            return self._cycle.count_update()
+            return self._home.at_state(self._cycle.count_update)
 
     def _gradients_so_far(self):
         shares = self._shares()

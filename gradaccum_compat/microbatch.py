@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _slice_size, errors
 from gradaccum_compat._cycle import after
+from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._options import Options
 from gradaccum_compat._slice_order import SliceOrder
 from gradaccum_compat._slicing import Batch, BigBatch, Bounds
@@ -166,7 +167,7 @@ class _Slices(object):
         with after(checks):
             weighted, _, _ = _micro_batch.prepare(
                 [loss] + tape.gradient(loss, targets), share, shapes, dtypes, _WEIGHTED_MEAN)
-        self._sums = self._sums or [_Sum() for _ in weighted]
+        self._sums = self._sums or [GradientSum() for _ in weighted]
         for total, gradient in zip(self._sums, weighted):
             total.add(gradient)
         self._shares.append(share)
@@ -214,32 +215,6 @@ class _Slices(object):
         least = tf.minimum if tf.is_tensor(self._batch.examples) else min
         rows = least(self.steps, self._batch.examples)
         return tf.nest.map_structure(lambda *parts: None if parts[0] is None else _stack(parts)[:rows], *self._extras)
-
-
-class _Sum(object):
-    """The sum of one variable's gradients: dense, rows that are made unique in the end, both, or neither."""
-
-    def __init__(self):
-        self._dense, self._slices = None, []
-
-    def add(self, gradient):
-        if isinstance(gradient, tf.IndexedSlices):
-            self._slices.append(gradient)
-        elif gradient is not None:
-            self._dense = gradient if self._dense is None else self._dense + gradient
-
-    def tensors(self):
-        return [each.values for each in self._slices] + ([] if self._dense is None else [self._dense])
-
-    def value(self):
-        if not self._slices:
-            return self._dense
-        values = tf.concat([each.values for each in self._slices], 0)
-        indices = tf.concat([tf.cast(each.indices, self._slices[0].indices.dtype) for each in self._slices], 0)
-        if self._dense is not None:
-            return self._dense + tf.math.unsorted_segment_sum(values, indices, tf.shape(self._dense)[0])
-        rows, places = tf.unique(indices)
-        return tf.IndexedSlices(tf.math.unsorted_segment_sum(values, places, tf.size(rows)), rows)
 
 
 class _GraphTape(object):

@@ -1,6 +1,6 @@
 """A training program on any number of replicas that can be interrupted in mid-cycle.
 
-    elastic.py COUNT PART DIR    PART is save, finish or whole, as in cycles.py
+    elastic.py REPLICAS PART DIR    REPLICAS are 2 or 2-sharing, say; PART is save, finish or whole, as in cycles.py
 """
 
 from __future__ import absolute_import, division, print_function
@@ -26,10 +26,17 @@ def examples(number):
     return random.randn(EXAMPLES, 3), random.randn(EXAMPLES, 2), random.randint(0, 40, size=EXAMPLES)
 
 
-def main(count, part, folder):
-    conftest.set_up(tf)
+def strategy_of(count, sharing):
     devices = ["/cpu:%d" % index for index in range(count)]
-    strategy = tf.distribute.MirroredStrategy(devices) if count > 1 else tf.distribute.get_strategy()
+    if sharing:
+        return tf.distribute.experimental.CentralStorageStrategy(devices, "/cpu:0")
+    return tf.distribute.MirroredStrategy(devices) if count > 1 else tf.distribute.get_strategy()
+
+
+def main(replicas, part, folder):
+    conftest.set_up(tf)
+    count = int(replicas.split("-")[0])
+    strategy = strategy_of(count, "sharing" in replicas)
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with strategy.scope():
         vector, table = tf.Variable(np.ones(3, np.float32)), tf.Variable(np.ones((40, 2), np.float32))
@@ -64,4 +71,4 @@ def main(count, part, folder):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(sys.argv[1], *sys.argv[2:])

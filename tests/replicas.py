@@ -15,6 +15,8 @@ import gradaccum_compat as ga
 import modes
 
 COUNT = int(os.environ.get("GRADACCUM_REPLICAS", "2"))
+#: Whether they share their variables, under CentralStorageStrategy, in a process of its own as well.
+SHARED = bool(os.environ.get("GRADACCUM_SHARED"))
 _made = {}
 
 
@@ -24,12 +26,14 @@ def strategy():
         gpus = tf.config.experimental.list_logical_devices("GPU") if hasattr(
             tf.config.experimental, "list_logical_devices") else []
         kind = "gpu" if len(gpus) >= COUNT else "cpu"
-        _look_often()
-        _made["strategy"] = tf.distribute.MirroredStrategy(["/%s:%d" % (kind, index) for index in range(COUNT)])
+        look_often()
+        devices = ["/%s:%d" % (kind, index) for index in range(COUNT)]
+        _made["strategy"] = tf.distribute.experimental.CentralStorageStrategy(devices, "/cpu:0") if SHARED else (
+            tf.distribute.MirroredStrategy(devices))
     return _made["strategy"]
 
 
-def _look_often():
+def look_often():
     """Has TensorFlow look every few milliseconds whether its replica threads are done, where it would once a second.
 
     It waits so each time that a graph is built for replicas, which is most of what such a test takes.

@@ -102,8 +102,9 @@ class CentralStorage(Distributed):
 
     @classmethod
     def _strategy(cls):
+        replicas.look_often()
         return tf.distribute.experimental.CentralStorageStrategy(
-            compute_devices=["/cpu:0"], parameter_device="/cpu:0")
+            compute_devices=["/cpu:%d" % index for index in range(replicas.COUNT)], parameter_device="/cpu:0")
 
 
 class Mirrored(Distributed):
@@ -117,11 +118,12 @@ ALL = [OneDevice, CentralStorage, Mirrored]
 
 #: The strategies that each module of the contract runs under, besides the modes; of each only what it alone can show.
 #: Several replicas can break any of these. One device with a strategy around it has its own way to be asked
-#: (test_meaning) and to hand gradients over (test_missing_gradients); CentralStorageStrategy places variables elsewhere,
-#: and tests/distributed/ has rows on it. The other modules are about calls, types, graphs or checkpoints.
+#: (test_meaning) and to hand gradients over (test_missing_gradients); replicas that share their variables add up what
+#: differs in kind (test_sparse), and tests/distributed/ has more on them. The other modules are about calls, types, graphs
+#: or checkpoints.
 OF_MODULE = {
     "test_meaning": ALL,
     "test_missing_gradients": [OneDevice, Mirrored],
     "test_nonfinite": [Mirrored],
-    "test_sparse": [Mirrored],
+    "test_sparse": [CentralStorage, Mirrored],
 }

@@ -62,8 +62,9 @@ class Backend(object):
         if _WORKERS_RESTORE_SHARES or variable.aggregation != tf.VariableAggregation.SUM:
             return variable
         strategy = tf.distribute.get_strategy()
-        workers = strategy.num_replicas_in_sync // len(strategy.experimental_local_results(variable))
-        if workers > 1:
+        components = strategy.experimental_local_results(variable)
+        workers = strategy.num_replicas_in_sync // len(components)
+        if workers > 1 and components[0] is not variable:
             variable._gather_saveables_for_checkpoint = _divided(variable._gather_saveables_for_checkpoint, workers)
         return variable
 

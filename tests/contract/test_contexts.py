@@ -171,6 +171,15 @@ def test_a_bad_weight_under_xla_is_not_silently_wrong():
     assert not moved or np.isnan(run.weights()[0]).all()
 
 
+def test_a_gradient_from_outside_of_the_function():
+    """An eager tensor, which TF 2.4 lets nothing wait for."""
+    variable, gradient = tf.Variable([0.0, 0.0]), tf.constant([1.0, 2.0])
+    accumulator = ga.Accumulator(sgd(), [variable], steps=2)
+    step = tf.function(lambda weight: accumulator.step([gradient], weight))
+    assert [bool(step(tf.constant(weight)).numpy()) for weight in (1.0, 3.0)] == [False, True]
+    np.testing.assert_array_equal(variable.numpy(), [-1.0, -2.0])
+
+
 # Graphs and Sessions
 
 

@@ -13,21 +13,22 @@ import pytest
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def run(count, part, folder):
-    """Runs a part of elastic.py on so many replicas, and returns the weights that it ends with."""
+def run(replicas, part, folder):
+    """Runs a part of elastic.py on these replicas, and returns the weights that it ends with."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(HERE), HERE]))
     subprocess.check_call(
-        [sys.executable, os.path.join(HERE, "elastic.py"), str(count), part, str(folder)], env=environment)
+        [sys.executable, os.path.join(HERE, "elastic.py"), replicas, part, str(folder)], env=environment)
     return json.loads(folder.join(part + ".json").read())
 
 
 @pytest.fixture(scope="module")
 def whole(tmpdir_factory):
     """The weights of one replica that was not interrupted."""
-    return run(1, "whole", tmpdir_factory.mktemp("whole"))
+    return run("1", "whole", tmpdir_factory.mktemp("whole"))
 
 
-@pytest.mark.parametrize("before, after", [(2, 1), (2, 3), (1, 4)])
+@pytest.mark.parametrize("before, after", [
+    ("2", "1"), ("2", "3"), ("1", "4"), ("2", "2-sharing"), ("2-sharing", "3")])
 def test_another_number_of_replicas_finishes_the_cycle(tmpdir, whole, before, after):
     run(before, "save", tmpdir)
     for got, want in zip(run(after, "finish", tmpdir), whole):

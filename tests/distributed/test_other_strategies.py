@@ -23,13 +23,17 @@ def share(replica, number):
     return ([(1.0 + 3.0 * replica) * number, Slices(np.ones((2, 2), np.float32), [replica, 5])], 1.0 + 2.0 * replica)
 
 
-@pytest.mark.parametrize("make_strategy", [lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: central_storage("/cpu:0")],
-                         ids=["onedevice", "centralstorage"])
+@pytest.fixture(params=[
+    lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: central_storage("/cpu:0"),
+    lambda: central_storage("/cpu:0", "/cpu:1")], ids=["onedevice", "centralstorage", "two_on_centralstorage"])
+def strategy(request):
+    return request.param()
+
+
 @pytest.mark.parametrize("make_optimizer", [
     lambda: v1.train.GradientDescentOptimizer(0.5), lambda: v1.train.MomentumOptimizer(0.5, 0.5),
     lambda: tf.keras.optimizers.SGD(0.5, momentum=0.5)], ids=["sgd", "momentum", "keras"])
-def test_updates_are_the_big_batch_s(make_strategy, make_optimizer):
-    strategy = make_strategy()
+def test_updates_are_the_big_batch_s(strategy, make_optimizer):
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with strategy.scope():
         variables = [tf.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
@@ -61,9 +65,17 @@ def test_updates_are_the_big_batch_s(make_strategy, make_optimizer):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
-def test_replicas_that_share_one_state_are_refused():
-    """They would add to each other's sums: with "none" twice the update, and half as many micro-batches a cycle."""
-    with central_storage("/cpu:0", "/cpu:1").scope():
-        with pytest.raises(ga.errors.ContextError) as caught:
-            ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], loss_reduction="none")
-    assert "CentralStorage" in str(caught.value) and "MirroredStrategy" in str(caught.value)
+def test_what_is_the_same_object_on_all_replicas_counts_for_each(strategy):
+    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    gradient = tf.constant([1.0, 2.0])
+    with strategy.scope():
+        variable = tf.Variable([0.0, 0.0])
+        accumulator = ga.Accumulator(modes.sgd(), [variable], loss_reduction="none")
+    accumulate = tf.function(lambda: run(lambda: accumulator.accumulate([gradient])))
+    for updates in (1, 2):
+        accumulate()
+        assert accumulator.total_weight.numpy() == strategy.num_replicas_in_sync
+        accumulator.apply()
+        assert accumulator.update_count.numpy() == updates and accumulator.micro_count.numpy() == 0
+        got = strategy.experimental_local_results(variable)[0].numpy()
+        np.testing.assert_array_equal(got, -updates * strategy.num_replicas_in_sync * np.array([1.0, 2.0]))
