@@ -76,6 +76,10 @@ class Home(object):
         return self.replicas > 1 and any(
             each.__name__.startswith("CentralStorage") for each in type(self.strategy).__mro__)
 
+    def is_alone(self):
+        """Whether one state has everything that came in, so that there is nothing to reduce."""
+        return self._reducer is None and (self.replicas == 1 or self.shares_state)
+
     def inside_replica(self):
         return tf.distribute.get_replica_context() is not None and tf.distribute.get_strategy() is self.strategy
 
@@ -142,7 +146,7 @@ class Home(object):
         """The sum over all replicas and workers of a tensor that each of them has; it comes to where the variable is."""
         if self._reducer is not None:
             return self._reducer([self.one_of(value)])[0]
-        if self.replicas == 1 or self.shares_state:
+        if self.is_alone():
             return self.one_of(value)
         # Not strategy.reduce: on TF 1.14 it names a device that no worker has.
         return self.one_of(self.strategy.extended.reduce_to(tf.distribute.ReduceOp.SUM, value, variable))

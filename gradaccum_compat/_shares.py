@@ -10,7 +10,6 @@ import collections
 
 import tensorflow as tf
 
-from gradaccum_compat import _checks
 from gradaccum_compat._cycle import Cycle
 
 #: Each replica's sums; the weight of all replicas, and the marks of the variables that were asked for, added up;
@@ -19,13 +18,21 @@ from gradaccum_compat._cycle import Cycle
 Shares = collections.namedtuple("Shares", ["sums", "total", "marks", "intact", "due", "known", "late"])
 
 
-def collect(cycle, home, variables, layout):
-    """Makes the small reduction. The sums come in this layout, and are not reduced yet."""
-    known, whole = cycle.known(), layout == Cycle.WHOLE
+def layout_of(home):
+    """How sums are handed to what reduces them."""
+    if home.is_alone():
+        return Cycle.OWN
+    return Cycle.MASKED if home.adds_rows() else Cycle.WHOLE
+
+
+def collect(cycle, home, variables):
+    """Makes the small reduction. The sums are not reduced yet."""
+    known, layout = cycle.known(), layout_of(home)
+    whole = layout == Cycle.WHOLE
     # Workers may differ in what is known to them; where they may, all of them are asked about all variables.
     asked = [index for index in range(len(variables)) if whole or index not in known]
     share, sums = home.at_state(cycle.share_and_sums, known, asked, layout)
-    reduced = home.sum_over_replicas(share, _checks.raw_variable(variables[0]))
+    reduced = home.sum_over_replicas(share, variables[0])
     total, marks = reduced[0], reduced[2:]
     due = total > 0
     if whole:
@@ -34,3 +41,15 @@ def collect(cycle, home, variables, layout):
     unknown = [position for position, index in enumerate(asked) if index not in known]
     late = tf.reduce_any(tf.gather(marks, unknown) > 0) if unknown else None
     return Shares(sums, total, marks, tf.equal(total, total), due, known, late)
+
+
+def added_up_whole(shares, home, variables):
+    """Reduces what comes in whole tensors ahead of the conditionals that depend on what a worker has seen.
+
+    TensorFlow tells workers' reductions from one another by counting them as graphs are built: a worker whose
+    graph has one in each of two branches would wait for ever for one that has a single branch.
+    """
+    if layout_of(home) != Cycle.WHOLE:
+        return shares
+    # Whole tensors are followed by two of flags.
+    return shares._replace(sums=home.sum_gradients(shares.sums, variables + variables[:1] * 2))

@@ -115,7 +115,7 @@ class Accumulator(tf.Module):
         """
         self._ready()
         # Where workers differ, one that knows of nothing takes part in the reduction like the others.
-        if not self._cycle.known() and self._layout_of_sums() != Cycle.WHOLE:
+        if not self._cycle.known() and _shares.layout_of(self._home) != Cycle.WHOLE:
             return [None] * len(self._target.variables)
         return self._home.across_replicas(self._gradients_so_far)
 
@@ -217,11 +217,11 @@ class Accumulator(tf.Module):
             return self._end()
 
     def _shares(self):
-        return _shares.collect(self._cycle, self._home, self._target.variables, self._layout_of_sums())
+        return _shares.collect(self._cycle, self._home, self._target.raw)
 
     def _update(self, shares):
         """Returns whether the optimizer moved, and whether the gradients were finite."""
-        shares = self._added_up_whole(shares)
+        shares = _shares.added_up_whole(shares, self._home, self._target.raw)
         if shares.late is None:
             return self._move(shares, shares.known)
         # A graph that was built before one of the variables had its first gradient may find one here.
@@ -239,33 +239,15 @@ class Accumulator(tf.Module):
         hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _layout_of_sums(self):
-        """How sums are handed to what reduces them."""
-        if self._options.reducer is None and (self._home.replicas == 1 or self._home.shares_state):
-            return Cycle.OWN
-        return Cycle.MASKED if self._home.adds_rows() else Cycle.WHOLE
-
     def _reduced(self, shares, indices):
         """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
         sums = shares.sums
-        if self._layout_of_sums() == Cycle.OWN:
+        if _shares.layout_of(self._home) == Cycle.OWN:
             return _algebra.only(sums, indices)
         variables = self._target.raw
-        if self._layout_of_sums() == Cycle.MASKED:
+        if _shares.layout_of(self._home) == Cycle.MASKED:
             return self._home.sum_gradients(_algebra.only(sums, indices), variables)
         return self._home.on_replicas(self._cycle.from_whole, sums, shares.marks, indices)
-
-    def _added_up_whole(self, shares):
-        """Reduces what comes in whole tensors ahead of the conditionals that depend on what a worker has seen.
-
-        TensorFlow tells workers' reductions from one another by counting them as graphs are built: a worker whose
-        graph has one in each of two branches would wait for ever for one that has a single branch.
-        """
-        if self._layout_of_sums() != Cycle.WHOLE:
-            return shares
-        variables = self._target.raw
-        # Whole tensors are followed by two of flags.
-        return shares._replace(sums=self._home.sum_gradients(shares.sums, variables + variables[:1] * 2))
 
     def _big_batch(self, sums, total):
         """The one place that divides: sums over all replicas to the big batch's gradients."""
@@ -299,9 +281,10 @@ class Accumulator(tf.Module):
     def _gradients_so_far(self):
         shares = self._shares()
         with after([_checks.on_device(shares.intact, _checks.incomplete_error())]):
-            shares = self._added_up_whole(shares._replace(total=tf.identity(shares.total)))
+            shares = _shares.added_up_whole(
+                shares._replace(total=tf.identity(shares.total)), self._home, self._target.raw)
         indices = shares.known
-        if self._layout_of_sums() == Cycle.WHOLE and not tf.executing_eagerly():
+        if _shares.layout_of(self._home) == Cycle.WHOLE and not tf.executing_eagerly():
             indices = range(len(self._target.variables))  # a graph cannot know what other workers have seen
         return self._home.on_replicas(self._big_batch_or_nothing, self._reduced(shares, indices), shares.total)
 
