@@ -28,7 +28,7 @@ class SliceOrder(object):
     """
 
     def __init__(self):
-        self._added, self._ahead = [], 0
+        self._added, self._ahead, self._kept = [], 0, 0
 
     @contextlib.contextmanager
     def forward(self):

@@ -10,7 +10,7 @@ import sys
 from benchmarks import contenders, harness, problems
 
 STEPS = (2, 8, 64)
-REPEATS = 3
+REPEATS = 2
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
 PATIENCE = 60
 
