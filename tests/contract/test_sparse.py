@@ -101,7 +101,7 @@ def test_lazy_optimizers_move_the_touched_rows_alone(mode, optimizer):
         except NotImplementedError:
             if mode.__name__ != "CentralStorage":
                 raise
-            pytest.skip("TF 1's Adam asks for the value() of a variable that replicas share: plain, it fails there too")
+            pytest.skip("v1's Adam asks, up to TF 2.0, for the value() of a variable that replicas share: plain, it fails there too")
         touched = sorted(set(cycle[0] + cycle[1]))
         big = [each.astype(np.float32) for each in reference.gradients()]
         plain.plain_apply([Slices(big[0][touched], touched), big[1]])
