@@ -28,7 +28,7 @@ def whole(tmpdir_factory):
 
 
 @pytest.mark.parametrize("before, after", [
-    ("2", "1"), ("2", "3"), ("1", "4"), ("2", "2-sharing"), ("2-sharing", "3")])
+    ("2", "1"), ("2", "3"), ("1", "4"), ("2-sharing", "3")])
 def test_another_number_of_replicas_finishes_the_cycle(tmpdir, whole, before, after):
     run(before, "save", tmpdir)
     for got, want in zip(run(after, "finish", tmpdir), whole):
