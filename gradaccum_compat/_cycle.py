@@ -26,7 +26,7 @@ class Cycle(tf.Module):
     Attributes:
         sums: for each variable the sum of its weighted gradients; meaningless while micro_count is 0.
         micro_count: micro-batches handed in in this cycle.
-        total_weight: their weight on this replica.
+        total_weight: their weight on this replica; NaN while one is being added, and after one that failed meanwhile.
         update_count: updates of the optimizer so far.
         skipped_count: micro-batches that were dropped so far.
         seen: for each variable, whether it has ever had a gradient (above 0), and a dense one first (above 1).
