@@ -169,9 +169,7 @@ class Home(object):
             return list(self._reducer(gradients))
         gradients = [self._all_rows(gradient) for gradient in gradients]
         pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None and not _is_sparse(pair[0])]
-        reduced = BACKEND.sum_batch(self.strategy, pairs, not self._one_process()) if pairs else []
-        # CentralStorageStrategy of TF 1.14 says that the one sum is a value for each replica.
-        sums = iter([self.one_of(each) if len(self.shares(each)) == 1 else each for each in reduced])
+        sums = iter(BACKEND.sum_batch(self.strategy, pairs, not self._one_process()) if pairs else [])
         return [gradient if gradient is None or _is_sparse(gradient) else next(sums) for gradient in gradients]
 
     def _all_rows(self, gradient):

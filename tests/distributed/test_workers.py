@@ -46,14 +46,23 @@ STORIES = {2: sorted(worker.STORIES), 3: ["heads in turn", "uneven shares"]}
 
 
 @pytest.fixture(scope="module")
-def ends(request, tmpdir_factory):
-    """What each worker says of each story. One story after the other in the same processes: they start slowly."""
-    return processes.run(request.param, tmpdir_factory.mktemp("workers"), "worker.py", STORIES[request.param])
+def ends(tmpdir_factory):
+    """What each worker says of each story, for a number of them.
+
+    One story after the other in the same processes, which start slowly, and once for all tests.
+    """
+    known = {}
+
+    def of(count):
+        if count not in known:
+            known[count] = processes.run(count, tmpdir_factory.mktemp("workers"), "worker.py", STORIES[count])
+        return known[count]
+    return of
 
 
-@pytest.mark.parametrize(
-    "ends, story", [(count, story) for count in sorted(STORIES) for story in STORIES[count]], indirect=["ends"])
-def test_workers_end_with_the_weights_of_the_big_batch(ends, story):
+@pytest.mark.parametrize("count, story", [(count, story) for count in sorted(STORIES) for story in STORIES[count]])
+def test_workers_end_with_the_weights_of_the_big_batch(ends, count, story):
+    ends = ends(count)
     weights = [end[story] for end in ends]
     for other in weights[1:]:
         assert other == weights[0], "the workers have come apart"
