@@ -19,16 +19,17 @@ from gradaccum_compat.backends import BACKEND
 def reductions_done():
     """Inside, and inside a replica, sums over the replicas return what they are given."""
     context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
-        yield
-        return
-    merge_call = context.merge_call
-    context.merge_call = lambda merge_fn, args=(), kwargs=None: merge_call(_handing_over(merge_fn), args, kwargs)
+    # On one replica too, where it is the same numbers, but other tensors.
     context.all_reduce = lambda reduce_op, value, *args, **kwargs: value
+    if context.num_replicas_in_sync > 1:
+        merge_call = context.merge_call
+        context.merge_call = lambda merge_fn, args=(), kwargs=None: merge_call(_handing_over(merge_fn), args, kwargs)
     try:
         yield
     finally:
-        del context.merge_call, context.all_reduce
+        # Without a strategy all threads have the same context.
+        for method in ("merge_call", "all_reduce"):
+            context.__dict__.pop(method, None)
 
 
 def _handing_over(merge_fn):

@@ -6,6 +6,8 @@ what differs between TensorFlows in backends/ and between optimizers in optimize
 
 from __future__ import absolute_import, division, print_function
 
+import functools
+
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers, saver
@@ -236,7 +238,7 @@ class Accumulator(tf.Module):
                     tf.constant(True)]
         gradients = self._home.on_replicas(self._big_batch, reduced, total)
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
-        hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients))
+        hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients, {}))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
     def _reduced(self, shares, indices):
@@ -266,15 +268,18 @@ class Accumulator(tf.Module):
     def _normalise_and_hand_over(self, sums, total):
         # In one go: under MirroredStrategy each way to the replicas may take TensorFlow a second, in eager code
         # and when a graph is built, since its coordinator looks once a second whether their threads are done.
-        return self._hand_over(self._big_batch(sums, total))
+        gradients = self._big_batch(sums, total)
+        alone = lambda index: self._big_batch(_algebra.only(sums, [index]), total)[index]
+        return self._hand_over(gradients, {} if self._options.clip_norm is not None else {
+            id(gradient): functools.partial(alone, index) for index, gradient in enumerate(gradients)})
 
-    def _hand_over(self, gradients):
-        """Calls the optimizer on each replica, with the variables that have a gradient."""
+    def _hand_over(self, gradients, anew):
+        """Calls the optimizer on each replica, with the variables that have a gradient; anew is the optimizers'."""
         pairs = [pair for pair in zip(gradients, self._target.variables) if pair[0] is not None]
         if not pairs:
             return tf.constant(False)
         with reductions_done():
-            updated = optimizers.apply_gradients(self._target.optimizer, pairs)
+            updated = optimizers.apply_gradients(self._target.optimizer, pairs, anew)
         with after([updated]):
             return self._home.at_state(self._cycle.count_update)
 

@@ -2,7 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
-from gradaccum_compat.optimizers import keras_build, references, slots
+from gradaccum_compat.optimizers import in_turn, keras_build, references, slots
 
 #: The first generation that serves an optimizer is used; one that none serves has no state to make.
 GENERATIONS = (keras_build, slots)
@@ -20,10 +20,17 @@ def create_state(optimizer, variables):
         generation.create_state(optimizer, list(variables))
 
 
-def apply_gradients(optimizer, pairs):
-    """Lets the optimizer move. Returns what has to run for it, in a graph."""
+def apply_gradients(optimizer, pairs, anew):
+    """Lets the optimizer move. Returns what has to run for it, in a graph.
+
+    Args:
+        optimizer: the optimizer.
+        pairs: (gradient, variable) of each variable that has a gradient.
+        anew: functions that make a gradient once more, by the id of its tensor, for when its variable's turn comes.
+    """
     generation = _generation_of(optimizer)
-    return (generation or slots).apply_gradients(optimizer, pairs)
+    with in_turn.updates(optimizer, anew):
+        return (generation or slots).apply_gradients(optimizer, pairs)
 
 
 def _generation_of(optimizer):
