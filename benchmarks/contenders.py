@@ -144,6 +144,38 @@ def microbatch_gradients(problem):
     return cycle
 
 
+@contender("floor")
+def floor(problem):
+    """The least that TensorFlow takes: a trace for the first micro-batch, one for the others, one for the update.
+
+    Nobody would train so: it takes dense gradients alone, all of the same weight, in full cycles.
+    """
+    variables = problem.variables()
+    optimizer = _build(problem.optimizer(), variables)
+    sums = [tf.Variable(tf.zeros_like(each), trainable=False) for each in variables]
+
+    @tf.function
+    def first(*micro_batch):
+        for total, gradient in zip(sums, problem.gradients(variables, micro_batch)):
+            total.assign(gradient)
+
+    @tf.function
+    def later(*micro_batch):
+        for total, gradient in zip(sums, problem.gradients(variables, micro_batch)):
+            total.assign_add(gradient)
+
+    @tf.function
+    def update():
+        optimizer.apply_gradients([(total / problem.steps, variable) for total, variable in zip(sums, variables)])
+        return tf.constant(True)
+
+    def cycle():
+        for number, micro_batch in enumerate(problem.micro_batches):
+            (later if number else first)(*micro_batch)
+        assert update().numpy()
+    return cycle
+
+
 @contender("python_list")
 def python_list(problem):
     variables = problem.variables()
@@ -267,5 +299,6 @@ def transformers(problem):
 # Horovod's local aggregation (backward_passes_per_step) belongs here, as `@contender("horovod")`, where its
 # workers are started.
 
-#: In the order of the tables.
-EVERYONE = tuple(_ALL)
+#: In the order of the tables; without the floor, which takes dense gradients alone.
+EVERYONE = tuple(name for name in _ALL if name != "floor")
+WITH_FLOOR = tuple(_ALL)

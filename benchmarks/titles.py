@@ -10,14 +10,14 @@ WORKLOADS = {
         "about as many bytes as computing it.")),
     "compute_bound": ("Compute-bound", "The same layers with micro-batches of 256, K = 8, Adam."),
     "many_tensors": ("Many small tensors", (
-        "400 variables of 32 x 32, whose gradients cost next to nothing; K = 8, SGD. The second table is eager code: the\n"
-        "gradients are there already, and only adding them up is timed, beside the barest loop that does it.")),
+        "400 variables of 32 x 32, whose gradients cost next to nothing; K = 8, SGD. In the other tables\n"
+        "the gradients are there already, and only adding them up is timed, beside the barest loop that does it.")),
     "sparse": ("Sparse", (
         "A table of 1,000,000 x 64, micro-batches that touch 1,000 rows, K = 8. The last tables follow the table's height.\n"
         "There the optimizer is timed by itself too, on the rows of a whole cycle: where it goes over the whole table, so\n"
         "does every cycle.")),
     "memory": ("Memory", (
-        "Sixteen dense layers of 1024 x 1024 with micro-batches of 4 and Adam, each run in a process of its own: the peak of\n"
+        "Sixteen dense layers of 2048 x 2048 with micro-batches of 4 and Adam, each run in a process of its own: the peak of\n"
         "its resident memory over that of the run without accumulation, in bytes per parameter. A float32 sum is 4. What is\n"
         "freed goes back to the system at once (MALLOC_MMAP_THRESHOLD_), or the peaks would be the allocator's.")),
     "transformer": ("Transformer blocks", (
@@ -32,6 +32,7 @@ CONTENDERS = collections.OrderedDict([
     ("plain", "no accumulation: K gradients, one update"),
     ("plain_legacy", "the same with the legacy optimizer"),
     ("bare_loop", "a bare loop of assign and assign_add"),
+    ("floor", "the floor: bare assign and assign_add, a trace each"),
     ("optimizer", "the optimizer alone"),
     ("step", "gradaccum_compat: step"),
     ("accumulate_apply", "gradaccum_compat: accumulate, apply"),

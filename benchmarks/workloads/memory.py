@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 def run(settings):
-    names = [name for name in contenders.EVERYONE if name not in ("plain", "gradient_accumulator")]
+    names = [name for name in contenders.WITH_FLOOR if name not in ("plain", "gradient_accumulator")]
     dtypes = ("float32", "bfloat16")
     return [_section(dtype, names, (2, 4) if settings.quick else STEPS, settings) for dtype in dtypes]
 
@@ -46,7 +46,7 @@ def _section(dtype, names, steps, settings):
 
 def _problem(steps, quick, dtype="float32"):
     """Sixteen layers: what is alive for one of them alone is a sixteenth of what is measured."""
-    return problems.dense(4, steps, width=64 if quick else 1024, layers=16, dtype=dtype)
+    return problems.dense(4, steps, width=64 if quick else 2048, layers=16, dtype=dtype)
 
 
 def _in_a_process(name, steps, dtype, quick):

@@ -8,4 +8,4 @@ from benchmarks.workloads import _timed
 
 def run(settings):
     problem = problems.dense(4, 8, width=64 if settings.quick else 2048)
-    return [_timed.section("K = 8, micro-batch 4", problem, contenders.EVERYONE, settings)]
+    return [_timed.section("K = 8, micro-batch 4", problem, contenders.WITH_FLOOR, settings)]
