@@ -44,11 +44,11 @@ def cast(gradients, dtypes):
             for gradient, dtype in zip(gradients, dtypes)]
 
 
-def scale(gradients, weight):
-    """gradient * weight, where a weight of zero adds nothing even to NaN: the mean over no examples is NaN."""
-    if isinstance(weight, float) and weight == 1.0:
+def scale(gradients, factor):
+    """gradient * factor, where a factor of zero makes nothing even of NaN: the mean over no examples is NaN."""
+    if factor is None:
         return gradients
-    return each_value(lambda value: tf.math.multiply_no_nan(value, tf.cast(weight, value.dtype)), gradients)
+    return each_value(lambda value: tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype)), gradients)
 
 
 def divide(gradients, total):

@@ -24,18 +24,25 @@ def prepare(gradients, weight, shapes, dtypes, options):
     """What is added to the sums.
 
     Returns:
-        Weighted gradients in these dtypes, the weight, and, with nonfinite="skip", 1.0 if it is dropped, 0.0 if not.
+        Gradients in these dtypes, the factor that they are added with or None for one, the weight, and, with
+        nonfinite="skip", 1.0 if it is dropped, 0.0 if not.
     """
     weight = _sound_or_nan(weight)
     gradients = [_as_addend(*each) for each in zip(gradients, shapes, dtypes)]
-    if options.loss_reduction in ("mean", "global_mean"):
-        gradients = _algebra.scale(gradients, weight)
+    factor = _factor(weight, options.loss_reduction)
     if options.nonfinite != "skip":
-        return gradients, weight, None
+        return gradients, factor, weight, None
+    gradients = _algebra.scale(gradients, factor)
     kept = _algebra.all_finite(gradients)
     dropped = tf.logical_not(kept)
     weight = tf.compat.v2.where(kept, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
-    return _algebra.nothing_if(dropped, gradients), weight, tf.cast(dropped, tf.float64)
+    return _algebra.nothing_if(dropped, gradients), None, weight, tf.cast(dropped, tf.float64)
+
+
+def _factor(weight, loss_reduction):
+    if loss_reduction not in ("mean", "global_mean") or isinstance(weight, float) and weight == 1.0:
+        return None
+    return weight
 
 
 def _sound_or_nan(weight):

@@ -176,16 +176,17 @@ class Accumulator(tf.Module):
     def _accumulate(self, gradients, weight):
         """Adds a micro-batch on one replica."""
         with after(_micro_batch.device_checks(gradients, weight, self._target.raw)):
-            addends = _micro_batch.prepare(
+            gradients, factor, weight, skipped = _micro_batch.prepare(
                 gradients, weight, self._target.shapes, self._cycle.dtypes, self._options)
-            if self._home.shares_state:
-                return self._home.at_state(self._add_of_all_replicas, *addends)
-            return self._cycle.add(*addends)
+            if not self._home.shares_state:
+                return self._cycle.add(gradients, factor, weight, skipped)
+            return self._home.at_state(
+                self._add_of_all_replicas, _algebra.scale(gradients, factor), weight, skipped)
 
     def _add_of_all_replicas(self, gradients, weights, skipped):
         gradients = [GradientSum(self._home.of_each(each)).value() for each in gradients]
         skipped = None if skipped is None else sum(self._home.of_each(skipped))
-        return self._cycle.add(gradients, sum(self._home.of_each(weights)), skipped)
+        return self._cycle.add(gradients, None, sum(self._home.of_each(weights)), skipped)
 
     def _end(self):
         return self._home.at_state(self._cycle.end)

@@ -165,8 +165,8 @@ class _Slices(object):
         shapes = [tf.TensorShape([])] + [tf.TensorShape(each.shape) for each in targets]
         dtypes = [_sum_dtype(each.dtype) for each in [loss] + targets]
         with after(checks):
-            weighted, _, _ = _micro_batch.prepare(
-                [loss] + tape.gradient(loss, targets), share, shapes, dtypes, _WEIGHTED_MEAN)
+            weighted = _algebra.scale(*_micro_batch.prepare(
+                [loss] + tape.gradient(loss, targets), share, shapes, dtypes, _WEIGHTED_MEAN)[:2])
         self._sums = self._sums or [GradientSum() for _ in weighted]
         for total, gradient in zip(self._sums, weighted):
             total.add(gradient)

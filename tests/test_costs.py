@@ -39,12 +39,12 @@ def _elements(output):
     return int(np.prod([dim.size for dim in output.tensor_description.shape.dim]))
 
 
-def runs(variables, gradients_of, steps=3, cycles=2, **options):
+def runs(variables, gradients_of, steps=3, cycles=2, weight=lambda: 1.0, **options):
     """Every micro-batch of some cycles of step(), each as a Run, in a TF 1 graph."""
     with tf.Graph().as_default():
         made = variables()
         accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), made, steps=steps, **options)
-        step = accumulator.step(gradients_of(made))
+        step = accumulator.step(gradients_of(made), weight())
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             return [Run(session, step) for _ in range(cycles * steps)]
@@ -74,6 +74,14 @@ def test_a_variable_more_is_one_write_more_in_each_micro_batch():
     for number, (less, run) in enumerate(zip(few, more)):
         added = [run.ops[op] - less.ops[op] for op in ("AssignVariableOp", "AssignAddVariableOp")]
         assert added == ([3, 0] if number % 3 == 0 else [0, 3]), "micro-batch %d" % number
+
+
+@pytest.mark.parametrize("weight", [lambda: 3, lambda: v1.placeholder_with_default(3, [])], ids=["number", "tensor"])
+def test_a_weight_is_multiplied_and_added_in_one_go(weight):
+    one_more = lambda variables: [variable + 1.0 for variable in variables]
+    for number, run in enumerate(runs(dense(2), one_more, weight=weight)):
+        products = [op for op, size in run.sizes if op in ("Mul", "MulNoNan") and size >= 400]
+        assert len(products) == (2 if number % 3 == 0 else 0), "micro-batch %d" % number
 
 
 def test_nothing_of_a_variable_s_size_is_filled_with_zeros():

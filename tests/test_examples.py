@@ -70,7 +70,8 @@ def _runs(process):
     return True
 
 
-SAYS_WHO = "print('%d of %d, %s' % (task['index'], len(set(workers)), sys.argv[1:]))\n"
+#: In one write: print() makes two, and the other worker may write between them.
+SAYS_WHO = "sys.stdout.write('%d of %d, %s\\n' % (task['index'], len(set(workers)), sys.argv[1:]))\n"
 WHO = ["0 of 2, ['--word', 'two words']", "1 of 2, ['--word', 'two words']"]
 
 

@@ -125,7 +125,7 @@ class Accumulation(object):
         self.build([variable for _, variable in pairs])
         gradients = self._in_order(pairs)
         self.hand_over.asked = frozenset(id(variable) for _, variable in pairs)
-        if aggregated and not self._left:
+        if aggregated and not self._left and replicas() > 1:
             gradients = _algebra.scale(gradients, 1.0 / replicas())
         weight = self.weight() if callable(self.weight) else self.weight
         if not drop_overflow:
