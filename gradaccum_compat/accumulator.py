@@ -11,7 +11,7 @@ import functools
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers, saver
-from gradaccum_compat._adaptive_clip import adaptively_clipped
+from gradaccum_compat._big_batch import big_batch
 from gradaccum_compat._cycle import Cycle, after
 from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._home import Home
@@ -253,18 +253,7 @@ class Accumulator(tf.Module):
         return self._home.on_replicas(self._cycle.from_whole, sums, shares.marks, indices)
 
     def _big_batch(self, sums, total):
-        """The one place that divides: sums over all replicas to the big batch's gradients."""
-        if self._home.replicas > 1:
-            sums = _algebra.unique_rows(sums)
-        if self._options.loss_reduction == "global_mean":
-            total = total / self._home.replicas
-        if self._options.loss_reduction != "none":
-            sums = _algebra.divide(sums, total)
-        if self._options.adaptive_clip is not None:
-            sums = adaptively_clipped(sums, self._target.raw, self._options.adaptive_clip)
-        if self._options.clip_norm is not None:
-            sums = _algebra.clip_by_global_norm(sums, self._options.clip_norm)
-        return _algebra.cast(sums, self._target.dtypes)
+        return big_batch(sums, total, self._home.replicas, self._target, self._options)
 
     def _normalise_and_hand_over(self, sums, total):
         # In one go: under MirroredStrategy each way to the replicas may take TensorFlow a second, in eager code
