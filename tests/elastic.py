@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import conftest
 import gradaccum_compat as ga
+import replicas as on_replicas
 
 v1 = tf.compat.v1
 STEPS, INTERRUPTED_AT, END = 4, 6, 12
@@ -35,6 +36,7 @@ def strategy_of(count, sharing):
 
 def main(replicas, part, folder):
     conftest.set_up(tf)
+    on_replicas.look_often()
     count = int(replicas.split("-")[0])
     strategy = strategy_of(count, "sharing" in replicas)
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2

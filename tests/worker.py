@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import gradaccum_compat as ga
+import replicas
 
 v1 = tf.compat.v1
 SHAPES = [(3,), (40, 2), (30, 3), ()]
@@ -76,6 +77,7 @@ def numbered(story):
 
 
 def make_strategy():
+    replicas.look_often()
     kind = getattr(tf.distribute, "MultiWorkerMirroredStrategy", None)
     return (kind or tf.distribute.experimental.MultiWorkerMirroredStrategy)()
 

@@ -27,9 +27,21 @@ def whole(tmpdir_factory):
     return run("1", "whole", tmpdir_factory.mktemp("whole"))
 
 
+@pytest.fixture(scope="module")
+def saved(tmpdir_factory):
+    """The folder with what some replicas saved in mid-cycle."""
+    folders = {}
+
+    def by(before):
+        if before not in folders:
+            folders[before] = tmpdir_factory.mktemp("saved")
+            run(before, "save", folders[before])
+        return folders[before]
+    return by
+
+
 @pytest.mark.parametrize("before, after", [
     ("2", "1"), ("2", "3"), ("1", "4"), ("2-sharing", "3")])
-def test_another_number_of_replicas_finishes_the_cycle(tmpdir, whole, before, after):
-    run(before, "save", tmpdir)
-    for got, want in zip(run(after, "finish", tmpdir), whole):
+def test_another_number_of_replicas_finishes_the_cycle(saved, whole, before, after):
+    for got, want in zip(run(after, "finish", saved(before)), whole):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
