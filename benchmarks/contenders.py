@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import gradaccum_compat as ga
 
+v1 = tf.compat.v1
 Contender = collections.namedtuple("Contender", "name make why_not legacy")
 _ALL = collections.OrderedDict()
 
@@ -296,8 +297,35 @@ def transformers(problem):
     return cycle
 
 
-# Horovod's local aggregation (backward_passes_per_step) belongs here, as `@contender("horovod")`, where its
-# workers are started.
+def _no_horovod():
+    try:
+        import horovod.tensorflow as hvd
+        hvd.init()
+        return None
+    except Exception as error:  # not installed, or it fails on this TensorFlow, each in its own way
+        return "horovod does not import: {:.80}".format(type(error).__name__)
+
+
+@contender("horovod", _no_horovod)
+def horovod(problem):
+    """Its local aggregation, on one worker: in a TF 1 graph, which is where it serves the optimizers of TF 1."""
+    import horovod.tensorflow as hvd
+    with tf.Graph().as_default():
+        v1.enable_resource_variables()
+        variables = problem.variables()
+        placeholders = [v1.placeholder(each.dtype, each.shape) for each in problem.micro_batches[0]]
+        optimizer = hvd.DistributedOptimizer(problem.v1_optimizer(), backward_passes_per_step=problem.steps)
+        train = optimizer.apply_gradients(
+            optimizer.compute_gradients(problem.loss(variables, placeholders), variables))
+        session = v1.Session()
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+    feeds = [dict(zip(placeholders, [each.numpy() for each in micro_batch])) for micro_batch in problem.micro_batches]
+
+    def cycle():
+        for feed in feeds:
+            session.run(train, feed)
+    return cycle
+
 
 #: In the order of the tables; without the floor, which takes dense gradients alone.
 EVERYONE = tuple(name for name in _ALL if name != "floor")

@@ -43,6 +43,10 @@ class Problem(object):
         module = tf.keras.optimizers.legacy if self.legacy else tf.keras.optimizers
         return getattr(module, name)(rate, **options)
 
+    def v1_optimizer(self):
+        name, rate = self._optimizer
+        return getattr(tf.compat.v1.train, {"SGD": "GradientDescent"}.get(name, name) + "Optimizer")(rate)
+
     def parameters(self):
         return int(sum(np.prod(shape) for shape in self._shapes))
 

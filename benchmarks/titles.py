@@ -43,4 +43,5 @@ CONTENDERS = collections.OrderedDict([
     ("keras", "Keras 3: gradient_accumulation_steps"),
     ("gradient_accumulator", "gradient-accumulator from PyPI"),
     ("transformers", "transformers 4: GradientAccumulator"),
+    ("horovod", "Horovod: backward_passes_per_step, one worker"),
 ])

@@ -54,16 +54,16 @@ class InTurn(object):
         self._graph = tf.compat.v1.get_default_graph()
         self._before = []
 
-    def __call__(self, gradient, variable, *args):
+    def __call__(self, gradient, variable, *args, **kwargs):
         raw = _checks.raw_variable(variable)
         # An optimizer that compiles its updates makes each in a graph of its own.
         if raw.shape.num_elements() < LARGE or tf.compat.v1.get_default_graph() is not self._graph:
-            return self._update_step(gradient, variable, *args)
+            return self._update_step(gradient, variable, *args, **kwargs)
         with after(self._before):
             # If it is the very tensor that was handed over, nothing was done to it, such as clipping: what the first
             # one was made by has no other use and does not run.
             gradient = self._anew.get(id(gradient), lambda: gradient)()
-            updated = self._update_step(gradient, variable, *args)
+            updated = self._update_step(gradient, variable, *args, **kwargs)
         # A tf.function reads a variable when all that was to be written before is written.
         self._before = [tf.identity(BACKEND.local(raw))]
         return updated
