@@ -9,10 +9,10 @@ import sys
 
 from benchmarks import contenders, harness, problems
 
-STEPS = (2, 8, 64)
+STEPS = (2, 64)
 REPEATS = 2
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
-PATIENCE = 60
+PATIENCE = 300
 
 
 def run(settings):
