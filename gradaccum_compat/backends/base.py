@@ -17,8 +17,8 @@ import tensorflow as tf
 # Looked up once: each look into a module of TF 1.14 takes a microsecond.
 _ASSIGN = tf.raw_ops.AssignVariableOp
 _ASSIGN_ADD = tf.raw_ops.AssignAddVariableOp
-#: var - alpha * delta, in place: what a gradient descent step is, and the only op that multiplies and adds up.
-_ASSIGN_SUB_PRODUCT = tf.raw_ops.ResourceApplyGradientDescent
+#: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in place.
+_SUBTRACT_PRODUCT = tf.raw_ops.ResourceApplyGradientDescent
 
 
 def _mark_as_converted(function):
@@ -83,10 +83,9 @@ class Backend(object):
     def add(self, variable, value):
         return _ASSIGN_ADD(resource=self.local(variable).handle, value=value)
 
-    def add_product(self, variable, factor, value):
-        """Adds factor * value, without a tensor for the product."""
-        return _ASSIGN_SUB_PRODUCT(
-            var=self.local(variable).handle, alpha=-tf.cast(factor, value.dtype), delta=value)
+    def subtract_product(self, variable, factor, value):
+        """Subtracts factor * value, without a tensor for the product."""
+        return _SUBTRACT_PRODUCT(var=self.local(variable).handle, alpha=factor, delta=value)
 
     def add_rows(self, variable, rows, values):
         return tf.raw_ops.ResourceScatterAdd(resource=self.local(variable).handle, indices=rows, updates=values)
