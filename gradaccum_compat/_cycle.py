@@ -262,7 +262,7 @@ def _added(sums, gradients, factor):
     minus = dict((dtype, -tf.cast(factor, dtype)) for dtype in set(each.dtype for each in gradients))
     add = lambda: [BACKEND.subtract_product(total, minus[gradient.dtype], gradient)
                    for total, gradient in zip(sums, gradients)]
-    # A factor of zero adds nothing, even to NaN.
+    # A factor of zero adds nothing, even to NaN. A conditional in another one, which 1.14 takes: it reads no variable.
     return _if(factor > 0, add) if tf.is_tensor(factor) else done(add() if factor else [])
 
 

@@ -19,7 +19,7 @@ from gradaccum_compat.backends import BACKEND
 def reductions_done():
     """Inside, and inside a replica, sums over the replicas return what they are given."""
     context = tf.distribute.get_replica_context()
-    # On one replica too, where it is the same numbers, but other tensors.
+    # On one replica too: there Keras gets the same numbers from an IdentityN, which keeps all gradients alive.
     context.all_reduce = lambda reduce_op, value, *args, **kwargs: value
     if context.num_replicas_in_sync > 1:
         merge_call = context.merge_call

@@ -264,7 +264,7 @@ class Accumulator(tf.Module):
             id(gradient): functools.partial(alone, index) for index, gradient in enumerate(gradients)})
 
     def _hand_over(self, gradients, anew):
-        """Calls the optimizer on each replica, with the variables that have a gradient; anew is the optimizers'."""
+        """Calls the optimizer on each replica, with the variables that have a gradient, and anew as it takes it."""
         pairs = [pair for pair in zip(gradients, self._target.variables) if pair[0] is not None]
         if not pairs:
             return tf.constant(False)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import gradaccum_compat as ga
 from benchmarks import contenders, harness, problems
+from benchmarks.contenders import by_hand
 from benchmarks.workloads import _timed
 
 
@@ -26,17 +27,9 @@ def _adding_up(kind, decorate, problem, settings):
 
 
 def _bare_loop(problem, gradients, decorate):
-    sums = [tf.Variable(tf.zeros_like(each), trainable=False) for each in gradients]
-
-    def first(gradients):
-        for total, gradient in zip(sums, gradients):
-            total.assign(gradient)
-
-    def later(gradients):
-        for total, gradient in zip(sums, gradients):
-            total.assign_add(gradient)
-
-    first, later = decorate(first), decorate(later)
+    sums = by_hand.sums_of(gradients)
+    first = decorate(lambda gradients: by_hand.assign(sums, gradients))
+    later = decorate(lambda gradients: by_hand.assign_add(sums, gradients))
 
     def cycle():
         first(gradients)

@@ -9,8 +9,8 @@ import sys
 
 from benchmarks import contenders, harness, problems
 
-STEPS = (2, 16)
-REPEATS = 1
+STEPS = (2, 16, 64)
+REPEATS = 2
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
 PATIENCE = 300
 

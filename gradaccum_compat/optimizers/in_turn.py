@@ -29,6 +29,7 @@ def updates(optimizer, anew):
         optimizer: any optimizer.
         anew: functions that make a gradient once more, by the id of the tensor that is handed to the optimizer.
     """
+    # What stands in for a wrapped optimizer has the plain one, whose method it is.
     optimizer = getattr(optimizer, "plain", optimizer)
     # Replicas update side by side, and in a TF 1 graph a read does not wait for what was written before.
     if not hasattr(optimizer, "update_step") or tf.distribute.get_strategy().num_replicas_in_sync > 1 or (
