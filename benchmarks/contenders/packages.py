@@ -2,6 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
+import importlib
 import inspect
 
 import tensorflow as tf
@@ -9,6 +10,16 @@ import tensorflow as tf
 from benchmarks.contenders.registry import build, contender, loop
 
 v1 = tf.compat.v1
+
+
+def _missing(module, name):
+    """A function that says why this part of a package cannot be used here, or returns None."""
+    def why_not():
+        try:
+            getattr(importlib.import_module(module), name)
+        except Exception as error:  # not installed, or it fails on this TensorFlow or Keras, each in its own way
+            return "{} does not import: {}".format(module, type(error).__name__)
+    return why_not
 
 
 def _no_keras_option():
@@ -30,15 +41,7 @@ def keras(problem):
     return loop(problem, train)
 
 
-def _no_gradient_accumulator():
-    try:
-        from gradient_accumulator import GradientAccumulateOptimizer
-        return None if GradientAccumulateOptimizer else "it has no GradientAccumulateOptimizer"
-    except Exception as error:  # not installed, or it fails on this TensorFlow, each in its own way
-        return "gradient-accumulator does not import: {:.80}".format(type(error).__name__)
-
-
-@contender("gradient_accumulator", _no_gradient_accumulator, legacy=True)
+@contender("gradient_accumulator", _missing("gradient_accumulator", "GradientAccumulateOptimizer"), legacy=True)
 def gradient_accumulator(problem):
     from gradient_accumulator import GradientAccumulateOptimizer
     variables = problem.variables()
@@ -51,15 +54,7 @@ def gradient_accumulator(problem):
     return loop(problem, train)
 
 
-def _no_transformers():
-    try:
-        from transformers.optimization_tf import GradientAccumulator
-        return None if GradientAccumulator else "it has no GradientAccumulator"
-    except Exception as error:  # not installed, or it fails on this TensorFlow or Keras, each in its own way
-        return "transformers.optimization_tf does not import: {:.80}".format(type(error).__name__)
-
-
-@contender("transformers", _no_transformers)
+@contender("transformers", _missing("transformers.optimization_tf", "GradientAccumulator"))
 def transformers(problem):
     from transformers.optimization_tf import GradientAccumulator
     variables = problem.variables()
@@ -86,19 +81,11 @@ def transformers(problem):
     return cycle
 
 
-def _no_horovod():
-    try:
-        import horovod.tensorflow as hvd
-        hvd.init()
-        return None
-    except Exception as error:  # not installed, or it fails on this TensorFlow, each in its own way
-        return "horovod does not import: {:.80}".format(type(error).__name__)
-
-
-@contender("horovod", _no_horovod)
+@contender("horovod", _missing("horovod.tensorflow", "DistributedOptimizer"))
 def horovod(problem):
     """Its local aggregation, on one worker: in a TF 1 graph, which is where it serves the optimizers of TF 1."""
     import horovod.tensorflow as hvd
+    hvd.init()
     with tf.Graph().as_default():
         v1.enable_resource_variables()
         variables = problem.variables()
