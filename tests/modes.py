@@ -112,8 +112,8 @@ class Function(Run):
     def weights(self):
         return [variable.numpy() for variable in self.variables]
 
-    def _decorate(self, function):
-        return tf.function(function)
+    def _decorate(self, function, *signature):
+        return tf.function(function, input_signature=signature) if signature else tf.function(function)
 
     def _run(self, name, call):
         if name not in self._calls:
@@ -121,7 +121,8 @@ class Function(Run):
         return self._calls[name]().numpy()
 
     def _run_with(self, method, gradients, weight):
-        key = (method, kinds(gradients), type(weight))
+        weight = tf.convert_to_tensor(0.0 if weight is None else weight)
+        key = (method, kinds(gradients), shapes(gradients), weight.dtype, weight.shape.ndims)
         if key not in self._calls:
             bound, layout = self._bound(method), kinds(gradients)
 
@@ -129,8 +130,7 @@ class Function(Run):
                 result = bound(unflatten(layout, flat), weight)
                 return tf.constant(True) if method == "plain" else result
 
-            self._calls[key] = self._decorate(call)
-        weight = None if weight is None else tf.convert_to_tensor(weight)
+            self._calls[key] = self._decorate(call, specs(gradients), tf.TensorSpec(weight.shape, weight.dtype))
         return self._calls[key](flatten(gradients), weight).numpy()
 
     def gradients(self):
@@ -146,7 +146,7 @@ class Function(Run):
 
 class Compiled(Function):
 
-    def _decorate(self, function):
+    def _decorate(self, function, *signature):
         return tf.function(function, **JIT)
 
 
@@ -182,14 +182,14 @@ class Graph(Run):
         number = None if weight is None else np.asarray(weight)
 
         def make():
-            placeholders = [v1.placeholder(each.dtype, each.shape) for each in arrays]
+            placeholders = [v1.placeholder(each.dtype, shape) for each, shape in zip(arrays, shapes(gradients))]
             weight_ = None if number is None else v1.placeholder(number.dtype, number.shape)
             result = self._bound(method)(unflatten(layout, placeholders), weight_)
             return result, placeholders + ([] if weight_ is None else [weight_])
 
-        shapes = tuple(each.shape for each in arrays)
         dtype = None if number is None else (number.dtype, number.shape)
-        return self._fetch(make, arrays + ([] if number is None else [number]), (method, layout, shapes, dtype))
+        key = (method, layout, shapes(gradients), dtype)
+        return self._fetch(make, arrays + ([] if number is None else [number]), key)
 
     def gradients(self):
         layout = []
@@ -221,6 +221,22 @@ def _flatten_arrays(gradients):
 
 def flatten(gradients):
     return [tf.convert_to_tensor(each) for each in _flatten_arrays(gradients)]
+
+
+def shapes(gradients):
+    """The shapes of what flatten() makes: any number of rows, so that another one is no new trace."""
+    found = []
+    for each in gradients:
+        if isinstance(each, Slices):
+            found.extend([(None,) + np.shape(each.values)[1:], (None,)])
+        elif each is not None:
+            found.append(np.shape(each))
+    return tuple(found)
+
+
+def specs(gradients):
+    """flatten()'s tensors, as the signature of a tf.function names them."""
+    return [tf.TensorSpec(shape, each.dtype) for shape, each in zip(shapes(gradients), flatten(gradients))]
 
 
 def unflatten(layout, flat):

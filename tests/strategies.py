@@ -68,11 +68,13 @@ class Distributed(modes.Function):
     def _run_with(self, method, gradients, weight):
         owner, layout = self._turn % self.strategy().num_replicas_in_sync, modes.kinds(gradients)
         self._turn += 1
-        key = (method, owner, layout, type(weight))
+        weight = tf.convert_to_tensor(weight)
+        key = (method, owner, layout, modes.shapes(gradients), weight.dtype)
         if key not in self._calls:
-            self._calls[key] = tf.function(lambda flat, weight: self._spread(
-                lambda: getattr(self.accumulator, method)(*self._share(owner, layout, flat, weight))))
-        return self._one(self._calls[key](modes.flatten(gradients), tf.convert_to_tensor(weight)))
+            call = lambda flat, weight: self._spread(
+                lambda: getattr(self.accumulator, method)(*self._share(owner, layout, flat, weight)))
+            self._calls[key] = self._decorate(call, modes.specs(gradients), tf.TensorSpec(weight.shape, weight.dtype))
+        return self._one(self._calls[key](modes.flatten(gradients), weight))
 
     def _share(self, owner, layout, flat, weight):
         if replicas.replica() == owner:

@@ -40,9 +40,9 @@ def test_uneven_micro_batches_give_the_big_batch(mode, loss_reduction):
     check_cycles(mode, [[1.0, 7.0, 4.0], [5.0, 2.0], [3.0]], loss_reduction=loss_reduction)
 
 
-@pytest.mark.parametrize("weight", [np.int32(3), np.int64(3), np.float32(3), np.float64(3), np.uint8(3), np.float16(3)])
-def test_a_weight_of_any_numeric_type(mode, weight):
-    check_cycles(mode, [[weight, type(weight)(1)]])
+def test_a_weight_of_any_numeric_type(mode):
+    types = [np.int32, np.int64, np.float32, np.float64, np.uint8, np.float16]
+    check_cycles(mode, [[numeric(3), numeric(1)] for numeric in types])
 
 
 def test_a_weight_that_is_no_float32(mode):
@@ -114,15 +114,15 @@ def test_reset_forgets_the_cycle(mode):
         np.testing.assert_allclose(got, start - gradient, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [[], [0.0], [0.0, 0]])
-def test_no_weight_is_no_update(mode, weights):
+def test_no_weight_is_no_update(mode):
     run = mode(draw(0))
-    for weight in weights:
-        run.accumulate(draw(1), weight)
-    assert not run.apply()
-    assert run.counter("update_count") == 0 and run.counter("micro_count") == 0
-    for got, start in zip(run.weights(), draw(0)):
-        np.testing.assert_array_equal(got, start)
+    for weights in ([], [0.0], [0.0, 0]):
+        for weight in weights:
+            run.accumulate(draw(1), weight)
+        assert not run.apply()
+        assert run.counter("update_count") == 0 and run.counter("micro_count") == 0
+        for got, start in zip(run.weights(), draw(0)):
+            np.testing.assert_array_equal(got, start)
 
 
 def test_a_weight_of_zero_adds_nothing_even_to_nan(mode):

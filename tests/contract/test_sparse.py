@@ -27,14 +27,30 @@ def whole(seed):
     return np.random.RandomState(seed).randn(HEIGHT, WIDTH).astype(np.float32)
 
 
+#: What a variable's first gradient is decides how its sum is kept, so that each is a run of its own.
 CYCLES = {
-    "different rows": [[slices([1, 2]), slices([2, 99], 1)], [slices([0]), slices([5, 1], 2)]],
-    "a row twice in one micro-batch": [[slices([4, 4, 7]), slices([7, 7], 1)], [slices([4, 4], 2)]],
-    "no rows": [[slices([]), slices([3])], [slices([]), slices([])], [slices([3])]],
-    "sparse, then dense": [[slices([1]), whole(1)], [slices([2]), slices([3])], [whole(2)], [slices([1])]],
-    "dense, then sparse": [[whole(1), slices([1, 1])], [slices([2]), slices([3])], [slices([4]), whole(2)]],
-    "with none between": [[slices([1]), None, slices([1], 1)], [None, slices([2])], [None, None, slices([9])]],
-    "dense and none": [[None, whole(1)], [None, slices([2])], [slices([3]), None]],
+    "sparse first": [
+        ("none first", [None, slices([2])]),
+        ("different rows", [slices([1, 2]), slices([2, 99], 1)]),
+        ("the same table again", [slices([0, 5]), slices([5, 1], 2)]),
+        ("a row twice in one micro-batch", [slices([4, 4, 7]), slices([7, 7], 1)]),
+        ("no rows, and some", [slices([]), slices([3])]),
+        ("no rows", [slices([]), slices([])]),
+        ("then dense", [slices([1]), whole(1)]),
+        ("sparse after dense", [slices([2]), slices([3])]),
+        ("dense alone", [whole(2)]),
+        ("sparse after dense alone", [slices([1])]),
+        ("with none between", [slices([1]), None, slices([1], 1)]),
+        ("none twice", [None, None, slices([9])]),
+    ],
+    "dense first": [
+        ("none, then dense", [None, whole(1)]),
+        ("dense, then sparse", [whole(1), slices([1, 1])]),
+        ("sparse alone", [slices([2]), slices([3])]),
+        ("sparse, then dense", [slices([4]), whole(2)]),
+        ("none, then sparse", [None, slices([2])]),
+        ("sparse, then none", [slices([3]), None]),
+    ],
 }
 
 
@@ -42,7 +58,7 @@ CYCLES = {
 def test_rows_add_up_to_the_big_batch(mode, cycles):
     run, reference = mode([table(), BIAS]), Reference(SHAPES)
     expected = [table().astype(np.float64), BIAS.astype(np.float64)]
-    for number, cycle in enumerate(CYCLES[cycles]):
+    for story, cycle in CYCLES[cycles]:
         reference.reset()
         for weight, gradient in enumerate(cycle, 1):
             run.accumulate([gradient, BIAS * weight], weight)
@@ -50,7 +66,7 @@ def test_rows_add_up_to_the_big_batch(mode, cycles):
         assert run.apply()
         expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
         for got, want in zip(run.weights(), expected):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number)
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after " + story)
 
 
 def test_the_optimizer_gets_each_touched_row_once(mode):

@@ -50,9 +50,7 @@ def test_all_go_on_from_the_last_checkpoint_as_if_not_interrupted(tmpdir):
     ended = killed_in_mid_cycle(tmpdir.mkdir("killed"), saved, index=1, number=7)
     assert None not in ended.codes(), "a worker is left"
     again = processes.run(COUNT, tmpdir.mkdir("again"), "restarted_worker.py", [saved])
-    whole = processes.run(COUNT, tmpdir.mkdir("whole"), "restarted_worker.py", [tmpdir.join("empty")])
-    assert [each["begun"] for each in again + whole] == [6, 6, 0, 0]
-    for results in (again, whole):
-        assert results[1]["weights"] == results[0]["weights"], "the workers have come apart"
-        for got, want in zip(results[0]["weights"], big_batches()):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    assert [each["begun"] for each in again] == [6, 6]
+    assert again[1]["weights"] == again[0]["weights"], "the workers have come apart"
+    for got, want in zip(again[0]["weights"], big_batches()):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)

@@ -33,7 +33,7 @@ def test_agrees_with_the_big_batch_and_by_hand_does_not(tmpdir, name):
     assert [mistake for mistake, apart in outcome.result["by_hand"].items() if apart <= PLAIN_TO_SEE] == []
 
 
-@pytest.mark.parametrize("name", ["eager_loop", "schedule", "session"])
+@pytest.mark.parametrize("name", ["eager_loop", "session"])
 def test_tells_when_the_library_is_wrong(tmpdir, name):
     outcome = programs.run(sys.executable, name, tmpdir, before=UNDIVIDED)
     assert outcome.code == 1
