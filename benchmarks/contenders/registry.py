@@ -3,6 +3,7 @@
 from __future__ import absolute_import, division, print_function
 
 import collections
+import gc
 
 import tensorflow as tf
 
@@ -29,6 +30,8 @@ def cycles(problem, names):
     Returns:
         A list of (name, cycle), a dictionary from name to reason, and a function from name to its baseline.
     """
+    # The tables and sums of a section before lie in cycles of Python's objects, GiBs of them.
+    gc.collect()
     usable, reasons, baselines = [], collections.OrderedDict(), {}
     for name in names:
         reason = _ALL[name].why_not()
