@@ -30,7 +30,7 @@ class Cycle(tf.Module):
         update_count: updates of the optimizer so far.
         skipped_count: micro-batches that were dropped so far.
         seen: for each variable, whether it has ever had a gradient (above 0), and a dense one first (above 1).
-        dense: for each variable, whether its sum holds more than its touched rows (above 0).
+        dense: for each variable of sparse gradients, whether its sum holds more than its touched rows (above 0).
         rows: the rows that sparse gradients have touched.
     """
 
@@ -83,17 +83,18 @@ class Cycle(tf.Module):
         # A micro-batch that fails before it has gradients changes nothing: fit() ends an epoch by running the step
         # once more on an exhausted iterator.
         with after(_first_made(gradients)):
-            count, total, seen, dense = [
-                _read(each) for each in (self.micro_count, self.total_weight, self.seen, self.dense)]
+            count, total, seen = map(BACKEND.read, (self.micro_count, self.total_weight, self.seen))
+            dense = None if self._layout.all_dense(gradients) else BACKEND.read(self.dense)
         first = tf.equal(count, 0)
         with after([count, total, seen, dense]):
             begun = self._begin(first, gradients, seen, dense)
         with after(begun):
             written = self._add_dense(first, gradients, factor) + self._add_rows(gradients, factor)
         with after(begun + written):
-            counted = self._count(count, tf.where(first, tf.zeros_like(total), total), weight, skipped)
+            count, total = count + 1, tf.compat.v2.where(first, tf.zeros_like(total), total)
+            counted = self._count(count, total + tf.cast(weight, total.dtype), skipped)
         with after(counted):
-            return count + 1
+            return tf.identity(count)
 
     def _begin(self, first, gradients, seen, dense):
         """Says that something is being added, with a total weight that is no number, and where to clean up after it.
@@ -102,14 +103,13 @@ class Cycle(tf.Module):
         take 0.100 s a cycle that way, and 0.106 s if all wait for the last one (TensorFlow 2.21, 2 cores). So what
         fails halfway leaves a part of itself behind; the next update finds the weight and refuses the cycle.
         """
-        cleaned = self._clean(first, gradients, seen > 0, dense > 0)
+        cleaned = [] if dense is None else self._clean(first, gradients, seen > 0, dense > 0)
         with after(cleaned):
             return cleaned + self._flag(first, gradients, seen, dense) + [
                 BACKEND.write(self.total_weight, tf.constant(np.nan, self._layout.weight_dtype))]
 
-    def _count(self, count, total, weight, skipped):
-        counted = [BACKEND.write(self.micro_count, count + 1),
-                   BACKEND.write(self.total_weight, total + tf.cast(weight, self._layout.weight_dtype))]
+    def _count(self, count, total, skipped):
+        counted = [BACKEND.write(self.micro_count, count), BACKEND.write(self.total_weight, total)]
         return counted if skipped is None else counted + [BACKEND.add(self.skipped_count, skipped)]
 
     def _add_dense(self, first, gradients, factor):
@@ -138,10 +138,12 @@ class Cycle(tf.Module):
     def _flag(self, first, gradients, seen, dense):
         """Notes which variables had a gradient, and whose sums now hold more than touched rows."""
         kinds = [None if gradient is None else kind for gradient, kind in zip(gradients, self._layout.kinds)]
+        flags = [BACKEND.write(self.seen, tf.maximum(seen, np.array([SEEN[kind] for kind in kinds], np.float32)))]
+        if dense is None:
+            return flags
         whole = [is_dense(gradient) or kind == DENSE for gradient, kind in zip(gradients, kinds)]
         kept = dense * (1 - tf.cast(first, tf.float32))
-        return [BACKEND.write(self.seen, tf.maximum(seen, np.array([SEEN[kind] for kind in kinds], np.float32))),
-                BACKEND.write(self.dense, tf.maximum(kept, np.array(whole, np.float32)))]
+        return flags + [BACKEND.write(self.dense, tf.maximum(kept, np.array(whole, np.float32)))]
 
     # Cleaning up after the last cycle. Conditionals stand side by side here, not in one another: TF 1.14
     # loses the result of a branch that writes a variable which a branch inside it has read.
@@ -188,9 +190,9 @@ class Cycle(tf.Module):
         The share is its total weight, its micro-batches, and a mark for each unknown variable: 0 if it has not
         seen a gradient of it, DENSE_MARK or more if a dense one came first.
         """
-        total, seen = _read(self.total_weight), tf.gather(_read(self.seen), np.array(unknown, int))
+        total, seen = BACKEND.read(self.total_weight), tf.gather(BACKEND.read(self.seen), np.array(unknown, int))
         marks = tf.cast(seen > 0, total.dtype) + DENSE_MARK * tf.cast(seen > SEEN[SPARSE], total.dtype)
-        share = tf.concat([[total, tf.cast(_read(self.micro_count), total.dtype)], marks], 0)
+        share = tf.concat([[total, tf.cast(BACKEND.read(self.micro_count), total.dtype)], marks], 0)
         sums = {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout]
         return share, sums(known + unknown, share[1] > 0)
 
@@ -206,9 +208,9 @@ class Cycle(tf.Module):
         return _algebra.with_dense_shapes(sums, self._layout.shapes)
 
     def _whole_sums(self, indices, came):
-        own = _algebra.cond_list(
-            came, lambda: [_read(each) for each in self.sums], lambda: [tf.zeros_like(each) for each in self.sums])
-        return own + [tf.cast(came, tf.float32) * _read(each) for each in (self.dense, self.rows.flags)]
+        own = _algebra.cond_list(came, lambda: list(map(BACKEND.read, self.sums)),
+                                 lambda: [tf.zeros_like(each) for each in self.sums])
+        return own + [tf.cast(came, tf.float32) * BACKEND.read(each) for each in (self.dense, self.rows.flags)]
 
     def from_whole(self, whole, marks, indices):
         """The sums of all workers, None for a variable that is not among the indices, from whole ones added up.
@@ -237,8 +239,8 @@ class Cycle(tf.Module):
         of what is dense, and none where nothing ever came in, which is as near to no gradient as a device gets.
         """
         if self._layout.kinds[index] == DENSE or not self._layout.heights[index]:
-            return _read(self.sums[index])
-        dense = tf.logical_or(_read(self.dense)[index] > 0, _read(self.seen)[index] > SEEN[SPARSE])
+            return BACKEND.read(self.sums[index])
+        dense = tf.logical_or(BACKEND.read(self.dense)[index] > 0, BACKEND.read(self.seen)[index] > SEEN[SPARSE])
         height = tf.constant(self._layout.heights[index], tf.int64)
         rows = tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index))
         return tf.IndexedSlices(tf.gather(BACKEND.local(self.sums[index]), rows), rows)
@@ -273,10 +275,6 @@ def _first_made(gradients):
     """
     values = _algebra.values(gradients)
     return [each for each in values if (each.shape.ndims or 0) > 1][-1:] or values
-
-
-def _read(variable):
-    return tf.identity(BACKEND.local(variable))
 
 
 def _if(condition, ops):

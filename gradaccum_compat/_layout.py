@@ -41,6 +41,10 @@ class Layout(object):
             if gradient is not None and self.kinds[index] is None:
                 self.kinds[index] = DENSE if is_dense(gradient) else SPARSE
 
+    def all_dense(self, gradients):
+        """Whether each variable has a dense gradient, and has had one first."""
+        return all(is_dense(gradient) and kind == DENSE for gradient, kind in zip(gradients, self.kinds))
+
     def learn_marks(self, marks, dense):
         """Learns kinds from numbers: above 0 where a variable had a gradient, and from `dense` on, a dense one."""
         self.kinds = [kind or (None if not mark else DENSE if mark >= dense else SPARSE)

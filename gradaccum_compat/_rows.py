@@ -42,10 +42,10 @@ class TouchedRows(tf.Module):
 
     def touched(self, index):
         """The touched rows of a variable, each once, in ascending order."""
-        blocks = tf.reshape(tf.compat.v2.where(self._block_flags(index) > 0), [-1])
+        blocks = _positions(self._block_flags(index) > 0)
         candidates = tf.reshape(blocks[:, tf.newaxis] * BLOCK + tf.range(BLOCK, dtype=tf.int64), [-1])
         flags = tf.gather(BACKEND.local(self.flags), candidates + self._shape.first_row(index))
-        return tf.boolean_mask(candidates, flags > 0)
+        return tf.gather(candidates, _positions(flags > 0))
 
     def of(self, index, flags):
         """The part of a flag for each row of all variables that is this variable's."""
@@ -60,6 +60,11 @@ class TouchedRows(tf.Module):
         rows = tf.cast(rows, tf.int64) + self._shape.first_row(index)
         flags = tf.fill(tf.shape(rows), flag)
         return [BACKEND.set_rows(self.flags, rows, flags), BACKEND.set_rows(self.blocks, rows // BLOCK, flags)]
+
+
+def _positions(flags):
+    """Where a vector of bools holds True. TF 1.14 warns of tf.where, and of tf.boolean_mask, which calls it."""
+    return tf.reshape(tf.compat.v2.where(flags), [-1])
 
 
 class _Shape(object):

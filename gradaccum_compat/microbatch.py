@@ -185,7 +185,7 @@ class _Slices(object):
             weight = _checks.weight(given)
             checks = _micro_batch.device_checks([], weight, [])
             if tf.is_tensor(size) or not size:
-                weight = tf.where(size > 0, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
+                weight = tf.compat.v2.where(size > 0, tf.cast(weight, tf.float64), tf.zeros([], tf.float64))
         return 1.0 if self._alike else _relative(weight) if self.steps == 1 else weight, weight, checks
 
     def _tensors(self):
@@ -241,7 +241,7 @@ def _relative(weight):
     """The share of a slice that is alone, 1 or 0: so that the gradients are bit for bit those of the plain loss."""
     if not tf.is_tensor(weight):
         return 1.0 if weight else 0.0
-    return tf.where(weight > 0, weight / weight, weight)
+    return tf.compat.v2.where(weight > 0, weight / weight, weight)
 
 
 def _sum_dtype(dtype):

@@ -263,3 +263,10 @@ def test_eager_calls_for_each_variable_are_no_more_than_those_of_a_bare_loop():
     (ours, ops), (bare, _) = calls_for_each_variable(accumulate), calls_for_each_variable(bare_loop)
     assert round(ops, 1) == 1.0
     assert ours <= bare, "{} calls for each variable, and {} of a bare loop of assign_add".format(ours, bare)
+
+
+def test_a_micro_batch_takes_few_ops_besides_one_for_each_variable():
+    """Reads of two counters and the flags, their writes, and what is reckoned in between."""
+    once = accumulate(10)
+    once(), once()
+    assert calls_of(once)[1] - 10 <= 14

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 
 # Looked up once: each look into a module of TF 1.14 takes a microsecond.
+_READ = tf.raw_ops.ReadVariableOp
 _ASSIGN = tf.raw_ops.AssignVariableOp
 _ASSIGN_ADD = tf.raw_ops.AssignAddVariableOp
 #: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in place.
@@ -76,6 +77,10 @@ class Backend(object):
 
     # The ops themselves, and not the variable's methods: in eager code those take twice the time, and an
     # accumulator calls one for each variable and micro-batch.
+
+    def read(self, variable):
+        variable = self.local(variable)
+        return _READ(resource=variable.handle, dtype=variable.dtype)
 
     def write(self, variable, value):
         return _ASSIGN(resource=self.local(variable).handle, value=value)
