@@ -11,7 +11,8 @@ WORKLOADS = {
     "compute_bound": ("Compute-bound", "The same layers with micro-batches of 256, K = 8, Adam."),
     "many_tensors": ("Many small tensors", (
         "400 variables of 32 x 32, whose gradients cost next to nothing; K = 8, SGD. In the other tables\n"
-        "the gradients are there already, and only adding them up is timed, beside the barest loop that does it.")),
+        "the gradients are there already, and only adding them up is timed, beside the barest loop that does it; of ten\n"
+        "variables too, where it shows what else a call does.")),
     "sparse": ("Sparse", (
         "A table of 1,000,000 x 64, micro-batches that touch 1,000 rows, K = 8. The last tables follow the table's height.\n"
         "There the optimizer is timed by itself too, on the rows of a whole cycle: where it goes over the whole table, so\n"

@@ -10,11 +10,20 @@ from benchmarks.contenders import by_hand
 from benchmarks.workloads import _timed
 
 
+#: Few: there it shows what an accumulator does besides.
+FEW = 10
+
+
 def run(settings):
-    problem = problems.many_tensors(8, count=20 if settings.quick else 400)
-    return [_timed.section("tf.function, K = 8", problem, contenders.WITH_FLOOR, settings),
-            _adding_up("Eager", lambda function: function, problem, settings),
-            _adding_up("tf.function", tf.function, problem, settings)]
+    many, few = [problems.many_tensors(8, count=count) for count in (20 if settings.quick else 400, FEW)]
+    return [_timed.section("tf.function, K = 8", many, contenders.WITH_FLOOR, settings),
+            _adding_up("Eager", _as_it_is, many, settings),
+            _adding_up("tf.function", tf.function, many, settings),
+            _adding_up("Eager, {} variables".format(FEW), _as_it_is, few, settings)]
+
+
+def _as_it_is(function):
+    return function
 
 
 def _adding_up(kind, decorate, problem, settings):
