@@ -1,8 +1,8 @@
 """Cycle: what an accumulator remembers between two calls, and how a micro-batch is added to it.
 
-The rule that keeps it simple and fast: ending a cycle sets its counters to zero and touches nothing
-else. The first micro-batch of the next cycle is assigned over what was left (so that nothing is
-zero-filled, and no NaN survives), and cleans up where it has nothing dense to assign.
+The rule that keeps it fast: ending a cycle sets its counters and the small sums to zero and touches nothing
+else. The first micro-batch of the next cycle is assigned over what large sums were left with (so that nothing
+large is zero-filled, and no NaN survives), and cleans up where it has nothing dense to assign.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -10,8 +10,9 @@ from __future__ import absolute_import, division, print_function
 import numpy as np
 import tensorflow as tf
 
-from gradaccum_compat import _algebra
+from gradaccum_compat import _algebra, _dense_sums
 from gradaccum_compat._layout import DENSE, DENSE_MARK, SEEN, SLICES, SPARSE, Layout, is_dense
+from gradaccum_compat._order import after, done, joined, only_if
 from gradaccum_compat._rows import TouchedRows
 from gradaccum_compat.backends import BACKEND
 
@@ -24,7 +25,7 @@ class Cycle(tf.Module):
     """The state. Attribute names and positions are the checkpoint's keys and stay as they are.
 
     Attributes:
-        sums: for each variable the sum of its weighted gradients; meaningless while micro_count is 0.
+        sums: for each variable the sum of its weighted gradients; meaningless while micro_count is 0, but for small ones.
         micro_count: micro-batches handed in in this cycle.
         total_weight: their weight on this replica; NaN while one is being added, and after one that failed meanwhile.
         update_count: updates of the optimizer so far.
@@ -87,11 +88,12 @@ class Cycle(tf.Module):
             dense = None if self._layout.all_dense(gradients) else BACKEND.read(self.dense)
         first = tf.equal(count, 0)
         with after([count, total, seen, dense]):
-            begun = self._begin(first, gradients, seen, dense)
+            begun = joined(self._begin(first, gradients, seen, dense))
         with after(begun):
-            written = self._add_dense(first, gradients, factor) + self._add_rows(gradients, factor)
+            written = _dense_sums.add(first, self.sums, gradients, self._layout.small, factor) + self._add_rows(
+                gradients, factor)
         with after(begun + written):
-            count, total = count + 1, tf.compat.v2.where(first, tf.zeros_like(total), total)
+            count = count + 1
             counted = self._count(count, total + tf.cast(weight, total.dtype), skipped)
         with after(counted):
             return tf.identity(count)
@@ -111,19 +113,6 @@ class Cycle(tf.Module):
     def _count(self, count, total, skipped):
         counted = [BACKEND.write(self.micro_count, count), BACKEND.write(self.total_weight, total)]
         return counted if skipped is None else counted + [BACKEND.add(self.skipped_count, skipped)]
-
-    def _add_dense(self, first, gradients, factor):
-        """One conditional for all dense gradients: the first of a cycle takes the place of the last cycle's sum."""
-        pairs = [(total, gradient) for total, gradient in zip(self.sums, gradients) if is_dense(gradient)]
-        if not pairs:
-            return []
-        sums, gradients = zip(*pairs)
-        # The last micro-batch is added to the sums like any other. Handing `sum + gradient` to the update instead
-        # was tried and gains nothing: the sum that is not written is written elsewhere. Over the time without
-        # accumulation, four layers of 2048, K = 8, TensorFlow 2.21: 1.28 so and 1.26 this way, which is that of bare
-        # assign and assign_add with a trace each. Dividing by the weight is 0.05 of it.
-        return [tf.cond(first, lambda: done(map(BACKEND.write, sums, _algebra.scale(gradients, factor))),
-                        lambda: _added(sums, gradients, factor))]
 
     def _add_rows(self, gradients, factor):
         ops = []
@@ -152,15 +141,15 @@ class Cycle(tf.Module):
         """At a cycle's first micro-batch, makes the sums zero that get no dense gradient to begin with."""
         ops = []
         for index, gradient in enumerate(gradients):
-            if not is_dense(gradient):
+            if not is_dense(gradient) and not (self._layout.small[index] and self._layout.kinds[index] == DENSE):
                 ops.extend(self._clean_one(index, first, seen[index], dense[index]))
         return ops
 
     def _clean_one(self, index, first, seen, dense):
         if self._layout.kinds[index] != SPARSE:
-            return [_if(tf.logical_and(first, seen), lambda: self._wipe(index))]
-        return [_if(tf.logical_and(first, dense), lambda: self._wipe(index)),
-                _if(tf.logical_and(first, tf.logical_not(dense)), lambda: self._wipe_touched(index))]
+            return [only_if(tf.logical_and(first, seen), lambda: self._wipe(index))]
+        return [only_if(tf.logical_and(first, dense), lambda: self._wipe(index)),
+                only_if(tf.logical_and(first, tf.logical_not(dense)), lambda: self._wipe_touched(index))]
 
     def _wipe(self, index):
         zeros = tf.zeros(self._layout.shapes[index], self._layout.dtypes[index])
@@ -250,22 +239,11 @@ class Cycle(tf.Module):
     def end(self):
         """Forgets the cycle on this replica."""
         return done([BACKEND.write(self.micro_count, tf.zeros([], tf.int64)),
-                     BACKEND.write(self.total_weight, tf.zeros([], self._layout.weight_dtype))])
+                     BACKEND.write(self.total_weight, tf.zeros([], self._layout.weight_dtype))] +
+                    _dense_sums.zero_small(self.sums, self._layout))
 
     def count_update(self):
         return done([BACKEND.add(self.update_count, tf.ones([], tf.int64))])
-
-
-def _added(sums, gradients, factor):
-    if factor is None:
-        return done(map(BACKEND.add, sums, gradients))
-    # Multiplied and added in one go. Over the time without accumulation, four layers of 2048, K = 8, TensorFlow 2.15:
-    # with a weight 1.36 and without one 1.27 if the product is made first, and 1.31 both this way.
-    minus = dict((dtype, -tf.cast(factor, dtype)) for dtype in set(each.dtype for each in gradients))
-    add = lambda: [BACKEND.subtract_product(total, minus[gradient.dtype], gradient)
-                   for total, gradient in zip(sums, gradients)]
-    # A factor of zero adds nothing, even to NaN. A conditional in another one, which 1.14 takes: it reads no variable.
-    return _if(factor > 0, add) if tf.is_tensor(factor) else done(add() if factor else [])
 
 
 def _first_made(gradients):
@@ -275,22 +253,3 @@ def _first_made(gradients):
     """
     values = _algebra.values(gradients)
     return [each for each in values if (each.shape.ndims or 0) > 1][-1:] or values
-
-
-def _if(condition, ops):
-    """Runs the ops that the function makes, where the condition holds."""
-    return tf.cond(condition, lambda: done(ops()), lambda: done([]))
-
-
-def after(ops):
-    """tf.control_dependencies on ops or tensors of which some are None, as assignments are in eager code."""
-    # On a tensor's op: TF 2.4 takes no tensor of an outer graph, as in the branch where a loss scale calls us, and no
-    # eager one, which has no op and is there already.
-    ops = [op if isinstance(op, tf.Operation) else getattr(op, "op", None) for op in ops]
-    return tf.control_dependencies([op for op in ops if op is not None])
-
-
-def done(ops):
-    """A scalar True that is there once all ops have run."""
-    with after(ops):
-        return tf.constant(True)

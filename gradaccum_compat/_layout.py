@@ -1,4 +1,4 @@
-"""Layout: what is known of each variable when a graph is built: its shape, the type of its sum, its kind.
+"""Layout: what is known of each variable when a graph is built: its shape, the type and size of its sum, its kind.
 
 Not trackable: a checkpoint holds state alone.
 """
@@ -15,6 +15,12 @@ DENSE, SPARSE = "dense", "sparse"
 #: Compared by `type(gradient) is SLICES`, for every gradient in eager code: its isinstance is an ABC's, which takes
 #: a microsecond on Python 2.7 and TF 1.14, as does each look into the module `tf` there.
 SLICES = tf.IndexedSlices
+
+#: Elements up to which a sum is zero between two cycles, so that every micro-batch is added alike. 64 KiB of zeros
+#: in a cycle cost less than the conditional that a larger sum passes in each micro-batch, to be assigned the first.
+#: Adding up 400 variables of 32 x 32 in a tf.function, over the barest loop: 1.03 so and 1.21 with the conditional on
+#: TensorFlow 1.14; from 256 x 256 on the conditional is the cheaper one.
+SMALL = 2 ** 14
 
 #: What `seen` holds for a kind, so that the mean over up to 999 replicas still tells which it was: a
 #: checkpoint holds the mean, and gives it to every replica that restores it.
@@ -33,6 +39,7 @@ class Layout(object):
         # The widest of the sums' dtype and the variable's own: half precision would lose small addends.
         self.dtypes = [tf.float64 if tf.float64 in (dtype, each.dtype.base_dtype) else dtype for each in variables]
         self.weight_dtype = tf.float64 if tf.float64 in self.dtypes else tf.float32
+        self.small = [int(np.prod(shape)) <= SMALL for shape in self.shapes]
         self.heights = [shape[0] if shape else 0 for shape in self.shapes]
         self.kinds = [None] * len(self.shapes)
 

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _options, _shares, optimizers, saver
 from gradaccum_compat._big_batch import big_batch
-from gradaccum_compat._cycle import Cycle, after
+from gradaccum_compat._cycle import Cycle
 from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._home import Home
+from gradaccum_compat._order import after
 from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
 from gradaccum_compat.backends import BACKEND

@@ -13,7 +13,7 @@ import six
 import tensorflow as tf
 
 from gradaccum_compat import _algebra, _checks, _micro_batch, _slice_size, errors
-from gradaccum_compat._cycle import after
+from gradaccum_compat._order import after
 from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._options import Options
 from gradaccum_compat._slice_order import SliceOrder

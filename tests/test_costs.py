@@ -13,8 +13,10 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
+from gradaccum_compat import _layout
 
 v1 = tf.compat.v1
+SMALL = _layout.SMALL
 
 #: Ops that hand on a tensor which is there already.
 PASS_ON = {"ReadVariableOp", "Identity", "IdentityN", "Switch", "Merge", "_SwitchN", "VariableV2"}
@@ -66,7 +68,12 @@ def of_three_rows(variables):
     return tf.gradients(tf.reduce_sum(tf.gather(variables[0], tf.constant([1, 5, 5, 7]))), variables)
 
 
-# Writes
+# Writes. Elsewhere in the tests two elements are small, and all else is large.
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(_layout, "SMALL", SMALL)
 
 
 def test_a_variable_more_is_one_write_more_in_each_micro_batch():
@@ -74,6 +81,17 @@ def test_a_variable_more_is_one_write_more_in_each_micro_batch():
     for number, (less, run) in enumerate(zip(few, more)):
         added = [run.ops[op] - less.ops[op] for op in ("AssignVariableOp", "AssignAddVariableOp")]
         assert added == ([3, 0] if number % 3 == 0 else [0, 3]), "micro-batch %d" % number
+
+
+def test_a_small_variable_more_is_one_addition_more_in_each_micro_batch_and_one_zero_in_each_cycle(small):
+    few, more = runs(dense(2), double), runs(dense(5), double)
+    for number, (less, run) in enumerate(zip(few, more)):
+        added = [run.ops[op] - less.ops[op] for op in ("AssignAddVariableOp", "AssignVariableOp")]
+        assert added == [3, 3 if number % 3 == 2 else 0], "micro-batch %d" % number
+
+
+def test_what_is_small_takes_no_more_than_64_KiB():
+    assert SMALL * 4 == 64 * 1024
 
 
 @pytest.mark.parametrize("weight", [lambda: 3, lambda: v1.placeholder_with_default(3, [])], ids=["number", "tensor"])

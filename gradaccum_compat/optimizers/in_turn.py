@@ -13,7 +13,7 @@ import contextlib
 import tensorflow as tf
 
 from gradaccum_compat import _checks
-from gradaccum_compat._cycle import after
+from gradaccum_compat._order import after
 from gradaccum_compat.backends import BACKEND
 
 #: Elements from which on a variable waits for its turn: 4 MiB of float32, which keep several processors busy by

@@ -123,11 +123,14 @@ def test_reset_forgets_it(run):
     check(run, -7.0)
 
 
-def test_the_first_of_a_cycle_is_replaced_by_the_next(run):
+def test_the_first_of_a_cycle_is_no_exception(run):
     fail(run, LATE, 100.0)
     assert run.accumulate(FINE, 2.0) == 1
+    with pytest.raises((tf.errors.InvalidArgumentError, ga.errors.IncompleteCycleError)):
+        run.call("apply")
+    run.accumulate(FINE, 5.0)
     assert run.call("apply")
-    check(run, -2.0)
+    check(run, -5.0)
 
 
 def test_eager_code_says_it_with_an_error_of_its_own():
