@@ -37,7 +37,7 @@ class Cycle(tf.Module):
 
     # How sums are handed to what reduces them.
 
-    #: As they are, where one replica is alone: there is a micro-batch in them whenever they are used.
+    #: Not at all, where one replica is alone: whoever needs them reads them, and there is a micro-batch in them then.
     OWN = "own"
     #: Nothing where this replica got no micro-batch in this cycle: what they hold is left over from the last one.
     MASKED = "masked"
@@ -182,17 +182,19 @@ class Cycle(tf.Module):
         total, seen = BACKEND.read(self.total_weight), tf.gather(BACKEND.read(self.seen), np.array(unknown, int))
         marks = tf.cast(seen > 0, total.dtype) + DENSE_MARK * tf.cast(seen > SEEN[SPARSE], total.dtype)
         share = tf.concat([[total, tf.cast(BACKEND.read(self.micro_count), total.dtype)], marks], 0)
-        sums = {self.OWN: self._own_sums, self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout]
+        if layout == self.OWN:
+            return share, []
+        sums = {self.MASKED: self._masked_sums, self.WHOLE: self._whole_sums}[layout]
         return share, sums(known + unknown, share[1] > 0)
 
-    def _own_sums(self, indices, came):
+    def own_sums(self, indices):
         sums = [self._sum_of(index) if index in indices else None for index in range(len(self.sums))]
         return _algebra.with_dense_shapes(sums, self._layout.shapes)
 
     def _masked_sums(self, indices, came):
         if not indices:
-            return self._own_sums(indices, came)
-        own = lambda: self._own_sums(indices, came)
+            return self.own_sums(indices)
+        own = lambda: self.own_sums(indices)
         sums = _algebra.cond_gradients(came, own, lambda: _algebra.emptied(own()))
         return _algebra.with_dense_shapes(sums, self._layout.shapes)
 

@@ -10,11 +10,12 @@ import collections
 
 import tensorflow as tf
 
+from gradaccum_compat import _algebra
 from gradaccum_compat._cycle import Cycle
 
-#: Each replica's sums; the weight of all replicas, and the marks of the variables that were asked for, added up;
-#: whether no micro-batch failed while it was being added; whether an update is due; the positions of the known
-#: variables, and whether an unknown one had a gradient (None if there is no unknown one).
+#: Each replica's sums, if they are to be reduced; the weight of all replicas, and the marks of the variables that were
+#: asked for, added up; whether no micro-batch failed while it was being added; whether an update is due; the positions
+#: of the known variables, and whether an unknown one had a gradient (None if there is no unknown one).
 Shares = collections.namedtuple("Shares", ["sums", "total", "marks", "intact", "due", "known", "late"])
 
 
@@ -43,6 +44,14 @@ def collect(cycle, home, variables):
     return Shares(sums, total, marks, tf.equal(total, total), due, known, late)
 
 
+def where(full, shares):
+    """The shares of a cycle that ends where `full` holds: elsewhere nothing is due, and nothing to be said."""
+    if full is None:
+        return shares
+    return shares._replace(due=tf.logical_and(full, shares.due),
+                           intact=tf.logical_or(tf.logical_not(full), shares.intact))
+
+
 def added_up_whole(shares, home, variables):
     """Reduces what comes in whole tensors ahead of the conditionals that depend on what a worker has seen.
 
@@ -53,3 +62,13 @@ def added_up_whole(shares, home, variables):
         return shares
     # Whole tensors are followed by two of flags.
     return shares._replace(sums=home.sum_gradients(shares.sums, variables + variables[:1] * 2))
+
+
+def reduced(shares, indices, cycle, home, variables):
+    """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+    layout = layout_of(home)
+    if layout == Cycle.OWN:
+        return cycle.own_sums(indices)
+    if layout == Cycle.MASKED:
+        return home.sum_gradients(_algebra.only(shares.sums, indices), variables)
+    return home.on_replicas(cycle.from_whole, shares.sums, shares.marks, indices)

@@ -152,6 +152,18 @@ def test_the_graph_of_a_step_is_the_same_whatever_the_steps():
     assert graph_of_step(2) == graph_of_step(64)
 
 
+def test_no_conditional_of_a_step_stands_in_another():
+    """Each passes on all that the update reads."""
+    with tf.Graph().as_default() as graph:
+        variables = dense(2)()
+        ga.Accumulator(v1.train.MomentumOptimizer(0.1, 0.9), variables, steps=2).step(double(variables))
+    branches = graph.as_graph_def().library.function
+    assert not [node.name for each in branches for node in each.node_def if node.op in ("If", "StatelessIf")]
+    # TF 1's stand in the graph itself.
+    contexts = [op._get_control_flow_context() for op in graph.get_operations()]
+    assert not [each for each in contexts if each is not None and each.outer_context is not None]
+
+
 def test_a_step_never_asks_python():
     assert not [op for op in graph_of_step(4) if "PyFunc" in op]
 
