@@ -19,6 +19,10 @@ class GradientSum(object):
         elif gradient is not None:
             self._dense = gradient if self._dense is None else self._dense + gradient
 
+    def is_dense(self):
+        """Whether it is a tensor, or nothing."""
+        return not self._slices
+
     def tensors(self):
         return [each.values for each in self._slices] + ([] if self._dense is None else [self._dense])
 

@@ -45,7 +45,7 @@ class Batch(object):
     def cut(self, bounds):
         """The examples from bounds.begin to bounds.end."""
         with tf.control_dependencies([each for each in self._checks if each is not None]):
-            return self.like([each[bounds.begin:bounds.end] for each in self.tensors])
+            return self.like([_cut(each, bounds) for each in self.tensors])
 
 
 class Bounds(object):
@@ -66,6 +66,21 @@ class Bounds(object):
         self.size = share + least(1, most(rest - number, 0))
         self.begin = least(number * share + least(number, rest), most(examples - 1, 0))
         self.end = least(self.begin + most(self.size, 1), examples)
+
+
+class EvenBounds(object):
+    """The same where all slices have `size` examples, an int, and the number is a tensor."""
+
+    def __init__(self, size, number):
+        self.size, self.begin = size, number * size
+
+
+def _cut(tensor, bounds):
+    if not isinstance(bounds, EvenBounds):
+        return tensor[bounds.begin:bounds.end]
+    # XLA before TF 2.5 or so takes the size from nothing but a number.
+    rest = [-1 if each is None else each for each in tensor.shape.as_list()[1:]]
+    return tf.slice(tensor, tf.stack([bounds.begin] + [0] * len(rest)), [bounds.size] + rest)
 
 
 def _tensor(value):
