@@ -65,10 +65,13 @@ def added_up_whole(shares, home, variables):
 
 
 def reduced(shares, indices, cycle, home, variables):
-    """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle."""
+    """These variables' sums over all replicas and workers: the one reduction of gradients in a cycle.
+
+    None where one state has everything: each replica reads what it needs of it.
+    """
     layout = layout_of(home)
     if layout == Cycle.OWN:
-        return cycle.own_sums(indices)
+        return None
     if layout == Cycle.MASKED:
         return home.sum_gradients(_algebra.only(shares.sums, indices), variables)
     return home.on_replicas(cycle.from_whole, shares.sums, shares.marks, indices)

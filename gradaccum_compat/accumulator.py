@@ -252,23 +252,23 @@ class Accumulator(tf.Module):
             shares.late, lambda: self._move(shares, everything), lambda: self._move(shares, shares.known))
 
     def _move(self, shares, indices):
-        reduced, total = self._reduced(shares, indices), shares.total
+        given = self._reduced(shares, indices), shares.total, tuple(indices)
         if self._options.nonfinite != "raise":
-            return [self._home.one_of(self._home.on_replicas(self._normalise_and_hand_over, reduced, total)),
-                    tf.constant(True)]
-        gradients = self._home.on_replicas(self._big_batch, reduced, total)
+            return [self._home.one_of(self._home.on_replicas(self._normalise_and_hand_over, *given)), tf.constant(True)]
+        gradients = self._home.on_replicas(self._big_batch, *given)
         finite = self._home.one_of(self._home.on_replicas(_algebra.all_finite, gradients))
         hand_over = lambda: self._home.one_of(self._home.on_replicas(self._hand_over, gradients, {}))
         return [tf.cond(finite, hand_over, lambda: tf.constant(False)), finite]
 
-    def _big_batch(self, sums, total):
+    def _big_batch(self, sums, total, indices):
+        sums = self._cycle.own_sums(indices) if sums is None else _algebra.only(sums, indices)
         return big_batch(sums, total, self._home.replicas, self._target, self._options)
 
-    def _normalise_and_hand_over(self, sums, total):
+    def _normalise_and_hand_over(self, sums, total, indices):
         # In one go: under MirroredStrategy each way to the replicas may take TensorFlow a second, in eager code
         # and when a graph is built, since its coordinator looks once a second whether their threads are done.
-        gradients = self._big_batch(sums, total)
-        alone = lambda index: self._big_batch(_algebra.only(sums, [index]), total)[index]
+        gradients = self._big_batch(sums, total, indices)
+        alone = lambda index: self._big_batch(sums, total, (index,))[index]
         return self._hand_over(gradients, {} if self._options.clip_norm is not None else {
             id(gradient): functools.partial(alone, index) for index, gradient in enumerate(gradients)})
 
@@ -290,9 +290,10 @@ class Accumulator(tf.Module):
         indices = shares.known
         if _shares.layout_of(self._home) == Cycle.WHOLE and not tf.executing_eagerly():
             indices = range(len(self._target.variables))  # a graph cannot know what other workers have seen
-        return self._home.on_replicas(self._big_batch_or_nothing, self._reduced(shares, indices), shares.total)
+        return self._home.on_replicas(
+            self._big_batch_or_nothing, self._reduced(shares, indices), shares.total, tuple(indices))
 
-    def _big_batch_or_nothing(self, sums, total):
+    def _big_batch_or_nothing(self, *given):
         gradients = _algebra.cond_gradients(
-            total > 0, lambda: self._big_batch(sums, total), lambda: _algebra.emptied(self._big_batch(sums, total)))
+            given[1] > 0, lambda: self._big_batch(*given), lambda: _algebra.emptied(self._big_batch(*given)))
         return _algebra.with_dense_shapes(gradients, [shape.as_list() for shape in self._target.shapes])
