@@ -107,3 +107,16 @@ def least(timings):
 
 def least_processor(timings):
     return min(each.processor for each in timings)
+
+
+def pooled(runs):
+    """The sections of several processes in one: of each number in a row the median of what they measured."""
+    if len(runs) == 1:
+        return runs[0]
+    return [dict(sections[0], rows=[_pooled_row(same) for same in zip(*[each["rows"] for each in sections])])
+            for sections in zip(*runs)]
+
+
+def _pooled_row(rows_):
+    return dict((key, median([row[key] for row in rows_]) if isinstance(value, float) else value)
+                for key, value in rows_[0].items())

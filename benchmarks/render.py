@@ -51,7 +51,14 @@ def markdown(results, plots):
             lines += ["## " + title, "", about, ""]
             lines += ["![{}]({})".format(title, plots[name]), ""] if name in plots else []
             lines += _sections(found)
+            lines += _processes(found)
     return "\n".join(lines + _measured_on(results)) + "\n"
+
+
+def _processes(found):
+    """How many processes the figures come from, if from more than one."""
+    several = max(result.get("processes", 1) for _, result in found)
+    return ["Each figure is the median of {} processes.".format(several), ""] if several > 1 else []
 
 
 def _sections(found):

@@ -21,7 +21,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
-from benchmarks import machine, render, workloads  # noqa: E402
+from benchmarks import harness, machine, render, workloads  # noqa: E402
 
 
 def main(arguments=None):
@@ -57,7 +57,15 @@ def _parser():
 
 
 def _run(python, name, options):
-    """One workload in a process of its own; its result goes into the file of its TensorFlow."""
+    """One workload, in as many processes as it takes; their result goes into the file of its TensorFlow."""
+    results = [_once(python, name, options) for _ in range(1 if options.quick else workloads.PROCESSES.get(name, 1))]
+    if None not in results:
+        _keep(dict(results[0], processes=len(results), sections=harness.pooled([each["sections"] for each in results])),
+              options.results)
+
+
+def _once(python, name, options):
+    """One workload in a process of its own: its result, or None."""
     handle, path = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     command = [python, "-W", "ignore", os.path.abspath(__file__), "--child", name, "--out", path,
@@ -66,12 +74,11 @@ def _run(python, name, options):
     try:
         if status:
             print("{}: the process ended with {}; nothing is written".format(name, status), file=sys.stderr)
-            return
+            return None
         with open(path) as stream:
-            result = json.load(stream)
+            return json.load(stream)
     finally:
         os.remove(path)
-    _keep(result, options.results)
 
 
 def _keep(result, folder):

@@ -1,4 +1,4 @@
-"""Large variables are updated one after another: the numbers stay, and each update waits for the one before."""
+"""Large variables are updated two at a time: the numbers stay, and each update waits for the last but one before."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -47,7 +47,7 @@ def test_options_give_what_they_give_in_eager_code(all_large, options):
 
 
 def recorded_updates(size, **options):
-    """Traces an update of three variables of so many elements; returns what update_step got, and the ops it made."""
+    """Traces an update of four variables of so many elements; returns what update_step got, and the ops it made."""
     updates = []
 
     class Recording(tf.keras.optimizers.SGD):
@@ -58,9 +58,9 @@ def recorded_updates(size, **options):
             super(Recording, self).update_step(gradient, variable, *args)
             updates.append((gradient.op, [op for op in graph.get_operations()[before:] if op.type.startswith("Assign")]))
 
-    variables = [tf.Variable(tf.ones([size])) for _ in range(3)]
+    variables = [tf.Variable(tf.ones([size])) for _ in range(4)]
     accumulator = ga.Accumulator(Recording(0.1), variables, **options)
-    accumulator.accumulate([tf.ones([size])] * 3)
+    accumulator.accumulate([tf.ones([size])] * 4)
     tf.function(accumulator.apply).get_concrete_function()
     assert "update_step" not in vars(accumulator._target.optimizer)
     return updates
@@ -78,21 +78,27 @@ def waits_for(op):
     return found
 
 
-def test_a_large_variable_s_gradient_is_made_after_the_update_before_it():
+def test_a_large_variable_s_gradient_is_made_after_the_last_but_one_update_before_it():
     updates = recorded_updates(in_turn.LARGE)
-    assert len(updates) == 3
-    for (_, assignments), (gradient, _) in zip(updates, updates[1:]):
+    assert len(updates) == 4
+    for (_, assignments), (gradient, _) in zip(updates, updates[2:]):
         assert assignments and waits_for(gradient).issuperset(assignments)
+
+
+def test_two_are_updated_side_by_side():
+    updates = recorded_updates(in_turn.LARGE)
+    for (_, assignments), (_, later) in zip(updates, updates[1:]):
+        assert not waits_for(later[0]).intersection(assignments)
 
 
 def test_after_clipping_the_update_alone_waits():
     updates = recorded_updates(in_turn.LARGE, clip_norm=1.0)
-    for (_, assignments), (gradient, later) in zip(updates, updates[1:]):
+    for (_, assignments), (gradient, later) in zip(updates, updates[2:]):
         assert not waits_for(gradient).intersection(assignments)
         assert waits_for(later[0]).issuperset(assignments)
 
 
 def test_small_variables_are_updated_side_by_side():
     updates = recorded_updates(in_turn.LARGE - 1)
-    for (_, assignments), (_, later) in zip(updates, updates[1:]):
+    for (_, assignments), (_, later) in zip(updates, updates[2:]):
         assert not waits_for(later[0]).intersection(assignments)
