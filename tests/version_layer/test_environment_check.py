@@ -32,7 +32,7 @@ def said(request, monkeypatch):
     monkeypatch.setattr(conftest, "set_up", lambda tf: None)  # this process is, and takes it once
 
     def configure(**variables):
-        for name in os.environ:
+        for name in list(os.environ):
             if name.startswith("GRADACCUM_") or name == "TOX_ENV_NAME":
                 monkeypatch.delenv(name)
         for name, value in variables.items():
