@@ -15,6 +15,17 @@ def after(ops):
     return tf.control_dependencies([op for op in ops if op is not None])
 
 
+def following(ops, function):
+    """The function, with ops that run after these.
+
+    Said inside of it: replicas are threads, in a TF 1 graph too, and inherit no control dependencies.
+    """
+    def call(*args):
+        with after(ops):
+            return function(*args)
+    return call
+
+
 def done(ops):
     """A scalar True that is there once all ops have run; they may come from a generator, which makes them now."""
     with after(list(ops)):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from gradaccum_compat import _algebra
 from gradaccum_compat._cycle import Cycle
+from gradaccum_compat._order import following
 
 #: Each replica's sums, if they are to be reduced; the weight of all replicas, and the marks of the variables that were
 #: asked for, added up; whether no micro-batch failed while it was being added; whether an update is due; the positions
@@ -26,13 +27,13 @@ def layout_of(home):
     return Cycle.MASKED if home.adds_rows() else Cycle.WHOLE
 
 
-def collect(cycle, home, variables):
-    """Makes the small reduction. The sums are not reduced yet."""
+def collect(cycle, home, variables, before=()):
+    """Makes the small reduction, after the ops before it. The sums are not reduced yet."""
     known, layout = cycle.known(), layout_of(home)
     whole = layout == Cycle.WHOLE
     # Workers may differ in what is known to them; where they may, all of them are asked about all variables.
     asked = [index for index in range(len(variables)) if whole or index not in known]
-    share, sums = home.at_state(cycle.share_and_sums, known, asked, layout)
+    share, sums = home.at_state(following(before, cycle.share_and_sums), known, asked, layout)
     reduced = home.sum_over_replicas(share, variables[0])
     total, marks = reduced[0], reduced[2:]
     due = total > 0

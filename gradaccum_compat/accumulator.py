@@ -15,7 +15,7 @@ from gradaccum_compat._big_batch import big_batch
 from gradaccum_compat._cycle import Cycle
 from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._home import Home
-from gradaccum_compat._order import after, only_if
+from gradaccum_compat._order import after, following, only_if
 from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
 from gradaccum_compat.backends import BACKEND
@@ -205,13 +205,12 @@ class Accumulator(tf.Module):
             return tf.cond(full, self._apply, lambda: tf.constant(False))
         # Conditionals side by side: each passes on all that the update reads, and one in another took 30 MB more for
         # 129 variables and Adam (TensorFlow 2.21 and 2.15).
-        with after([full]):
-            return self._apply(full)
+        return self._apply(full)
 
     def _apply(self, full=None):
         """Ends a cycle; in a graph, where `full` holds if that is given."""
         self._target.make_optimizer_state()
-        shares = _shares.where(full, self._shares())
+        shares = _shares.where(full, self._shares([full]))
         moved, finite = _algebra.cond_list(
             shares.due, lambda: self._update(shares), lambda: [tf.constant(False), tf.constant(True)])
         # On all replicas, not on one of them: the check that raises stops what has not run by then.
@@ -225,18 +224,13 @@ class Accumulator(tf.Module):
 
     def _ended(self, moved, full):
         if full is None:
-            return list(self._home.shares(self._home.on_replicas(self._end_after, moved)))
+            return list(self._home.shares(self._home.on_replicas(following([moved], self._end))))
         with after([moved]):
             full = tf.identity(full)
         return [only_if(full, lambda: [self._home.one_of(self._home.on_replicas(self._end))])]
 
-    def _end_after(self, moved):
-        # Here and not around the call: replicas are threads, and each has control dependencies of its own.
-        with tf.control_dependencies([moved]):
-            return self._end()
-
-    def _shares(self):
-        return _shares.collect(self._cycle, self._home, self._target.raw)
+    def _shares(self, before=()):
+        return _shares.collect(self._cycle, self._home, self._target.raw, before)
 
     def _reduced(self, shares, indices):
         return _shares.reduced(shares, indices, self._cycle, self._home, self._target.raw)

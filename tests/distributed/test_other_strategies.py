@@ -1,4 +1,4 @@
-"""OneDeviceStrategy and CentralStorageStrategy: the weights of one big batch, like everywhere else."""
+"""OneDeviceStrategy, CentralStorageStrategy, and MirroredStrategy with one replica: the weights of one big batch."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import gradaccum_compat as ga
 import modes
+import replicas
 from reference import Reference, Slices
 
 v1 = tf.compat.v1
@@ -24,9 +25,11 @@ def share(replica, number):
 
 
 @pytest.fixture(params=[
-    lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: central_storage("/cpu:0"),
-    lambda: central_storage("/cpu:0", "/cpu:1")], ids=["onedevice", "centralstorage", "two_on_centralstorage"])
+    lambda: tf.distribute.OneDeviceStrategy("/cpu:0"), lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
+    lambda: central_storage("/cpu:0"), lambda: central_storage("/cpu:0", "/cpu:1")],
+    ids=["onedevice", "one_mirrored", "centralstorage", "two_on_centralstorage"])
 def strategy(request):
+    replicas.look_often()
     return request.param()
 
 
@@ -79,3 +82,21 @@ def test_what_is_the_same_object_on_all_replicas_counts_for_each(strategy):
         assert accumulator.update_count.numpy() == updates and accumulator.micro_count.numpy() == 0
         got = strategy.experimental_local_results(variable)[0].numpy()
         np.testing.assert_array_equal(got, -updates * strategy.num_replicas_in_sync * np.array([1.0, 2.0]))
+
+
+def test_a_replica_that_is_a_thread_reads_in_a_graph_what_has_been_written(strategy):
+    """It inherits no control dependencies, and nothing else orders the two."""
+    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    with tf.Graph().as_default(), strategy.scope():
+        value, weight = [v1.placeholder(tf.float32, []) for _ in range(2)]
+        variable = v1.get_variable("w", [300, 300], initializer=v1.zeros_initializer(), use_resource=True)
+        accumulator = ga.Accumulator(modes.sgd(), [variable], steps=2)
+        result = run(lambda: accumulator.step([value * tf.ones([300, 300])], weight))
+        step = strategy.experimental_local_results(result)[0]
+        weights = strategy.experimental_local_results(variable)[0].read_value()
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for cycle in range(1, 21):
+                assert not session.run(step, {value: 1.0, weight: 3.0})
+                assert session.run(step, {value: 5.0, weight: 1.0})
+                np.testing.assert_array_equal(session.run(weights), np.full([300, 300], -2.0 * cycle))
