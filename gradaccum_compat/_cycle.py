@@ -141,11 +141,13 @@ class Cycle(tf.Module):
         """At a cycle's first micro-batch, makes the sums zero that get no dense gradient to begin with."""
         ops = []
         for index, gradient in enumerate(gradients):
-            if not is_dense(gradient) and not (self._layout.small[index] and self._layout.kinds[index] == DENSE):
+            if not is_dense(gradient):
                 ops.extend(self._clean_one(index, first, seen[index], dense[index]))
         return ops
 
     def _clean_one(self, index, first, seen, dense):
+        if self._layout.kinds[index] == DENSE and self._layout.small[index]:
+            return []  # zero since the last cycle ended
         if self._layout.kinds[index] != SPARSE:
             return [only_if(tf.logical_and(first, seen), lambda: self._wipe(index))]
         return [only_if(tf.logical_and(first, dense), lambda: self._wipe(index)),

@@ -45,9 +45,8 @@ def _may_loop(slices):
 
 def _are_alike(slices):
     """Whether what a slice adds has one shape: not the rows of sparse gradients, nor extras of unknown shape."""
-    extras = [each for each in tf.nest.flatten(slices.extras[-1]) if each is not None]
     return all(total.is_dense() for total in slices.sums) and all(
-        isinstance(each, tf.Tensor) and each.shape.is_fully_defined() for each in extras)
+        isinstance(each, tf.Tensor) and each.shape.is_fully_defined() for each in _tensors(slices.extras[-1]))
 
 
 @no_autograph

@@ -1,4 +1,4 @@
-"""What a cycle costs, counted and not timed: ops that ran, what they put out, traces, bytes, and calls.
+"""What a cycle costs, counted and not timed: ops that ran, what they put out, traces, and bytes.
 
 The ops are those that TensorFlow itself says it ran, in the metadata of a Session's run.
 """
@@ -6,7 +6,6 @@ The ops are those that TensorFlow itself says it ran, in the metadata of a Sessi
 from __future__ import absolute_import, division, print_function
 
 import collections
-import sys
 
 import numpy as np
 import pytest
@@ -243,60 +242,3 @@ def test_forward_passes_run_ahead_where_they_keep_next_to_nothing_beside_the_wei
     # A slice keeps its two examples, what came of them twice, and the loss: 6 x 400 + 1 numbers of 160,000 weights.
     graph, _ = sliced(side=400, examples=12, steps=6)
     assert [waits_for(graph, number) for number in range(6)] == [0, 0, 0, 0, 1, 2]
-
-
-# Python, in eager code
-
-
-def calls_of(function):
-    """How many functions Python calls in a function, its own and C's: (all, ops of TensorFlow)."""
-    counts = collections.Counter()
-
-    def count(frame, event, argument):
-        if event == "call":
-            counts["calls"] += 1
-        elif event == "c_call":
-            counts["calls"] += 1
-            counts["ops"] += "FastPathExecute" in getattr(argument, "__name__", "")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(before)
-    return np.array([counts["calls"], counts["ops"]])
-
-
-def calls_for_each_variable(make):
-    """What a hundred variables more add to one call."""
-    few, more = make(10), make(110)
-    for each in (few, more):
-        each(), each()
-    return (calls_of(more) - calls_of(few)) / 100
-
-
-def accumulate(count):
-    variables = [tf.Variable(tf.zeros([2, 2])) for _ in range(count)]
-    accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), variables)
-    gradients = [tf.ones([2, 2]) for _ in range(count)]
-    return lambda: accumulator.accumulate(gradients)
-
-
-def bare_loop(count):
-    sums = [tf.Variable(tf.zeros([2, 2])) for _ in range(count)]
-    gradients = [tf.ones([2, 2]) for _ in range(count)]
-    return lambda: [total.assign_add(gradient) for total, gradient in zip(sums, gradients)]
-
-
-def test_eager_calls_for_each_variable_are_no_more_than_those_of_a_bare_loop():
-    (ours, ops), (bare, _) = calls_for_each_variable(accumulate), calls_for_each_variable(bare_loop)
-    assert round(ops, 1) == 1.0
-    assert ours <= bare, "{} calls for each variable, and {} of a bare loop of assign_add".format(ours, bare)
-
-
-def test_a_micro_batch_takes_few_ops_besides_one_for_each_variable():
-    """Reads of two counters and the flags, their writes, and what is reckoned in between."""
-    once = accumulate(10)
-    once(), once()
-    assert calls_of(once)[1] - 10 <= 14

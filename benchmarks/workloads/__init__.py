@@ -10,13 +10,13 @@ import importlib
 
 NAMES = ("memory_bound", "compute_bound", "many_tensors", "sparse", "memory", "transformer", "tracing")
 
+#: In how many processes a workload is measured, if more than one: where the largest tensors lie in memory is another
+#: matter in each, and moves each contender by up to a tenth of its time.
+PROCESSES = {"memory_bound": 5}
+
 #: What a workload is told: how often to time, and whether to be small, for a look and for tests.
 Settings = collections.namedtuple("Settings", "rounds quick")
 
 
 def load(name):
     return importlib.import_module("benchmarks.workloads." + name)
-
-#: In how many processes a workload is measured, if more than one: where the largest tensors lie in memory is another
-#: matter in each, and moves each contender by up to a tenth of its time.
-PROCESSES = {"memory_bound": 5}
