@@ -53,6 +53,7 @@ def _parser():
                         help="the page whose tables are renewed (benchmarks/README.md)")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     return parser
 
 
@@ -65,11 +66,20 @@ def _run(python, name, options):
 
 
 def _once(python, name, options):
-    """One workload in a process of its own: its result, or None."""
+    """One workload, its parts one after another: their result, or None."""
+    parts = [None] if options.quick else range(workloads.PARTS.get(name, 1))
+    results = [_in_a_process(python, name, part, options) for part in parts]
+    return None if None in results else dict(
+        results[0], sections=[section for each in results for section in each["sections"]])
+
+
+def _in_a_process(python, name, part, options):
+    """A part of a workload in a process of its own: its result, or None."""
     handle, path = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     command = [python, "-W", "ignore", os.path.abspath(__file__), "--child", name, "--out", path,
-               "--rounds", str(options.rounds)] + (["--quick"] if options.quick else [])
+               "--rounds", str(options.rounds)] + (["--quick"] if options.quick else []) + (
+                   ["--part", str(part)] if name in workloads.PARTS and part is not None else [])
     status = subprocess.call(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"))
     try:
         if status:
@@ -98,7 +108,7 @@ def _child(options):
     import tensorflow as tf
     tf.compat.v1.enable_eager_execution()
     workload = workloads.load(options.child)
-    sections = workload.run(workloads.Settings(options.rounds, options.quick))
+    sections = workload.run(workloads.Settings(options.rounds, options.quick, options.part))
     result = {"workload": options.child, "rounds": options.rounds, "quick": options.quick,
               "machine": machine.description(), "sections": sections}
     with open(options.out, "w") as stream:

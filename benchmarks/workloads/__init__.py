@@ -14,8 +14,13 @@ NAMES = ("memory_bound", "compute_bound", "many_tensors", "sparse", "memory", "t
 #: matter in each, and moves each contender by up to a tenth of its time.
 PROCESSES = {"memory_bound": 5}
 
-#: What a workload is told: how often to time, and whether to be small, for a look and for tests.
-Settings = collections.namedtuple("Settings", "rounds quick")
+#: Into how many parts a workload is cut, if more than one, for a process each: TensorFlow's allocator keeps what the
+#: tables of a part took, in pieces that do not fit the next one's.
+PARTS = {"sparse": 4}
+
+#: What a workload is told: how often to time, whether to be small, for a look and for tests, and which part to run,
+#: None for all of them.
+Settings = collections.namedtuple("Settings", "rounds quick part")
 
 
 def load(name):

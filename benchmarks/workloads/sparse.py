@@ -14,15 +14,16 @@ BY_HEIGHT = ("plain", "step")
 
 
 def run(settings):
-    sections = []
-    for optimizer in ("SGD", "Adagrad"):
-        height = 2000 if settings.quick else 1000000
-        problem = problems.embedding(height, 8, optimizer, rows=10 if settings.quick else 1000)
-        sections.append(_timed.section(
-            "{}, {:,} rows".format(optimizer, height), problem, contenders.EVERYONE, settings, warm=1))
-    for optimizer in ("SGD", "Adagrad"):
-        sections.append(_by_height(optimizer, settings))
-    return sections
+    parts = [(make, optimizer) for make in (_compared, _by_height) for optimizer in ("SGD", "Adagrad")]
+    chosen = parts if settings.part is None else [parts[settings.part]]
+    return [make(optimizer, settings) for make, optimizer in chosen]
+
+
+def _compared(optimizer, settings):
+    height = 2000 if settings.quick else 1000000
+    problem = problems.embedding(height, 8, optimizer, rows=10 if settings.quick else 1000)
+    return _timed.section(
+        "{}, {:,} rows".format(optimizer, height), problem, contenders.EVERYONE, settings, warm=1)
 
 
 def _by_height(optimizer, settings):
