@@ -22,8 +22,8 @@ def microbatch_gradients(loss_fn, variables, batch, steps):
     """The gradients of the mean loss over a big batch, in the memory that one slice of it takes.
 
     The batch is cut into slices along its first dimension, as even as can be; each runs forward and
-    backward once the gradients of the one before have been added. In a tf.function, more than 16 slices
-    of one known size are a loop, whose graph does not grow with them: there loss_fn is traced for 9 to 16
+    backward once the gradients of the one before have been added. In a tf.function, more than 8 slices
+    of one known size are a loop, whose graph does not grow with them: there loss_fn is traced for 5 to 8
     of them. Works in eager code, in tf.function, in a TF 1 graph, and inside strategy.run, where each
     replica gets the mean over its own batch: nothing is reduced here. Works under jit_compile too, where
     gradients are dense, but there XLA orders the slices as it likes and the memory of one slice is not

@@ -2,6 +2,7 @@
 
 from __future__ import absolute_import, division, print_function
 
+import collections
 import json
 import os
 import subprocess
@@ -10,45 +11,49 @@ import sys
 from benchmarks import contenders, harness, problems
 
 STEPS = (2, 16, 64)
+#: Of 2048 x 2048: what is alive for one of sixteen alone is a sixteenth of what is measured.
+LAYERS = 16
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
-PATIENCE = 120
+PATIENCE = 240
+
+#: What one process trains: K, how many layers, of which dtype.
+Job = collections.namedtuple("Job", "steps layers dtype quick")
 
 
 def run(settings):
+    steps, layers = ((2, 4), (2, 4)) if settings.quick else (STEPS, (LAYERS, 4 * LAYERS))
+    job = Job(2, layers[0], "float32", settings.quick)
+    by_steps = [_section(dtype + " variables", "K", [(count, job._replace(steps=count, dtype=dtype)) for count in steps])
+                for dtype in ("float32", "bfloat16")]
+    return by_steps + [_section(
+        "By layers, float32, K = 2", "layers", [(count, job._replace(layers=count)) for count in layers])]
+
+
+def _section(title, x, jobs):
+    """Rows of all contenders, for each pair of a value of x and its Job."""
     names = [name for name in contenders.WITH_FLOOR if name not in ("plain", "gradient_accumulator")]
-    dtypes = ("float32", "bfloat16")
-    return [_section(dtype, names, (2, 4) if settings.quick else STEPS, settings) for dtype in dtypes]
+    progress = harness.Progress("memory, " + title, len(jobs) * (1 + len(names)))
+    rows, skipped = [], {}
+    for value, job in jobs:
+        peaks = {}
+        for name in ["plain"] + names:
+            progress.advance()
+            # Whoever fails once is not asked again for more, nor is anybody where there is nothing to compare with.
+            if name not in skipped and "plain" not in skipped:
+                outcome = _in_a_process(name, job)
+                (skipped if "reason" in outcome else peaks)[name] = outcome.get("reason", outcome.get("peak"))
+        parameters = _problem(job).parameters()
+        rows += [{"contender": name, "x": value, "bytes_per_parameter": (peaks[name] - peaks["plain"]) / parameters}
+                 for name in names if name in peaks]
+    return {"title": title, "kind": "bytes_by_x", "x": x, "rows": rows, "skipped": skipped}
 
 
-def _section(dtype, names, steps, settings):
-    jobs = [(name, count) for count in steps for name in ["plain"] + names]
-    progress = harness.Progress("memory, " + dtype, len(jobs))
-    peaks, skipped = {}, {}
-    for name, count in jobs:
-        progress.advance()
-        # Whoever fails once is not asked again with a larger K, nor is anybody where there is nothing to compare with.
-        if name in skipped or "plain" in skipped:
-            continue
-        outcome = _in_a_process(name, count, dtype, settings.quick)
-        if "peak" in outcome:
-            peaks[name, count] = outcome["peak"]
-        else:
-            skipped[name] = outcome["reason"]
-    parameters = _problem(2, settings.quick).parameters()
-    rows = [{"contender": name, "x": count,
-             "bytes_per_parameter": (peaks[name, count] - peaks["plain", count]) / parameters}
-            for name, count in jobs if name != "plain" and (name, count) in peaks]
-    return {"title": dtype + " variables", "kind": "bytes_by_x", "x": "K", "rows": rows, "skipped": skipped}
+def _problem(job):
+    return problems.dense(4, job.steps, width=64 if job.quick else 2048, layers=job.layers, dtype=job.dtype)
 
 
-def _problem(steps, quick, dtype="float32"):
-    """Sixteen layers: what is alive for one of them alone is a sixteenth of what is measured."""
-    return problems.dense(4, steps, width=64 if quick else 2048, layers=16, dtype=dtype)
-
-
-def _in_a_process(name, steps, dtype, quick):
-    code = "from benchmarks.workloads import memory; memory.child({!r}, {!r}, {!r}, {!r})".format(
-        name, steps, dtype, quick)
+def _in_a_process(name, job):
+    code = "from benchmarks.workloads import memory; memory.child({!r}, *{!r})".format(name, tuple(job))
     # What is freed goes back at once: otherwise the peak is glibc's, with what each thread keeps for later. And without
     # oneDNN, whose allocator takes twice as much from the system each time and writes 1/32 of that at once: half a byte
     # a parameter here, for whoever passes the point.
@@ -62,14 +67,14 @@ def _in_a_process(name, steps, dtype, quick):
     return json.loads(lines[-1])
 
 
-def child(name, steps, dtype, quick):
+def child(name, *job):
     """Two cycles in this process; prints the peak of its memory in bytes."""
     import resource
     import signal
     import tensorflow as tf
     tf.compat.v1.enable_eager_execution()
     signal.alarm(PATIENCE)
-    problem = _problem(steps, quick, dtype)
+    problem = _problem(Job(*job))
     cycle, reason = contenders.make(problem, name)
     if reason:
         print(json.dumps({"reason": reason}))

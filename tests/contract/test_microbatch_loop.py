@@ -207,3 +207,21 @@ def test_the_first_turn_waits_for_the_slices_ahead_of_it():
     position = next(each.op for each in loop.inputs if each.op.control_inputs and each.op.type == "Const")
     sums = set(each.op for each in loop.inputs if each.shape.as_list() in ([3, 2], [2]))
     assert len(sums) == 2 and sums <= set(position.control_inputs)
+
+
+@pytest.mark.parametrize("steps, traced", [(8, 8), (9, 5), (12, 8), (64, 8)])
+def test_loss_fn_is_traced_for_eight_slices_at_most(monkeypatch, steps, traced):
+    """Each takes memory for its part of the graph, before the first one runs."""
+    monkeypatch.setattr(_slice_loop, "TURN", TURN)
+    (made, arrays), calls = fresh(steps), []
+
+    def loss_fn(batch):
+        calls.append(batch)
+        return network(made, *batch)
+
+    def compute(tensors):
+        del calls[:]  # TensorFlow may trace twice
+        return flat(ga.microbatch_gradients(loss_fn, made, tensors, steps))
+
+    graph_of(compute, arrays)
+    assert len(calls) == traced
