@@ -14,7 +14,7 @@ except ImportError:  # Windows
 #: Seconds of one cycle: on the clock, and of all processors together. The second hardly feels a busy machine.
 Timing = collections.namedtuple("Timing", "wall processor")
 
-#: What one timing takes at least: a contender that is faster runs several cycles in it, and all others as many.
+#: What one timing takes at least: a contender that is faster runs several cycles in it.
 SHORTEST = 0.02
 
 
@@ -51,14 +51,14 @@ def measure(cycles, rounds, label, warm=2):
     for _ in range(warm):
         for _, cycle in cycles:
             cycle()
-    repeats = max(1, int(SHORTEST / max(1e-6, min(_time(cycle, 1).wall for _, cycle in cycles))))
+    repeats = dict((name, max(1, int(SHORTEST / max(1e-6, _time(cycle, 1).wall)))) for name, cycle in cycles)
     timings = dict((name, []) for name, _ in cycles)
     progress = Progress(label, rounds)
     for number in range(rounds):
         # Each begins a round in its turn: whoever comes after a heavy one finds the caches cold.
         turn = number % len(cycles)
         for name, cycle in cycles[turn:] + cycles[:turn]:
-            timings[name].append(_time(cycle, repeats))
+            timings[name].append(_time(cycle, repeats[name]))
         progress.advance()
     return timings
 

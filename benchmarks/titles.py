@@ -26,8 +26,8 @@ WORKLOADS = {
         "Four blocks of width 256 on sequences of 128; micro-batches of 4, K = 8, Adam.")),
     "tracing": ("Tracing", (
         "The dense layers at width 32, Adam: the time from nothing to the first update, traces included, and the nodes of\n"
-        "all graphs that were traced for it. A loop of calls traces once. microbatch_gradients has all slices in one graph,\n"
-        "which grows with their number.")),
+        "all graphs that were traced for it. A loop of calls traces once. microbatch_gradients has up to eight slices in its\n"
+        "graph, and a loop for more.")),
 }
 
 CONTENDERS = collections.OrderedDict([
