@@ -2,13 +2,14 @@
 
 From TF 2.11 on Keras updates a variable by some ten ops. All sums are there at once, so TensorFlow begins with many
 variables side by side, and keeps what those ops put out: for 67 million parameters in 16 layers and Adam the peak of
-the process lay 5 to 11 bytes a parameter above that without accumulation, another one in each run. TensorFlow 2.21, two
-cores, the time of a cycle of four layers of 2048, K = 8, over that without accumulation, in three processes:
+the process lay 4 to 7 bytes a parameter above that without accumulation, another one in each run (without oneDNN, whose
+allocator made it 5 to 11). TensorFlow 2.21, two cores, the time of a cycle of four layers of 2048, K = 8, over that
+without accumulation, in three processes:
 
     at a time    time                   peak above
-    one          1.35 1.32 1.30         4.5 bytes a parameter
-    two          1.22 1.19 1.18         4.7
-    all          1.23 1.34 1.18         5 to 11
+    one          1.35 1.32 1.30         4.0 bytes a parameter
+    two          1.22 1.19 1.18         4.2
+    all          1.23 1.34 1.18         4.2 to 7.0
 """
 
 from __future__ import absolute_import, division, print_function
