@@ -14,8 +14,9 @@ except ImportError:  # Windows
 #: Seconds of one cycle: on the clock, and of all processors together. The second hardly feels a busy machine.
 Timing = collections.namedtuple("Timing", "wall processor")
 
-#: What one timing takes at least: a contender that is faster runs several cycles in it.
-SHORTEST = 0.02
+#: What one timing takes at least: a contender that is faster runs several cycles in it, or it would be timed with the
+#: caches that the one before has left behind.
+SHORTEST = 0.1
 
 
 class Progress(object):
