@@ -67,7 +67,7 @@ def _run(python, name, options):
 
 def _once(python, name, options):
     """One workload, its parts one after another: their result, or None."""
-    parts = [None] if options.quick else range(workloads.PARTS.get(name, 1))
+    parts = range(workloads.PARTS[name]) if name in workloads.PARTS and not options.quick else [None]
     results = [_in_a_process(python, name, part, options) for part in parts]
     return None if None in results else dict(
         results[0], sections=[section for each in results for section in each["sections"]])
@@ -79,7 +79,7 @@ def _in_a_process(python, name, part, options):
     os.close(handle)
     command = [python, "-W", "ignore", os.path.abspath(__file__), "--child", name, "--out", path,
                "--rounds", str(options.rounds)] + (["--quick"] if options.quick else []) + (
-                   ["--part", str(part)] if name in workloads.PARTS and part is not None else [])
+                   [] if part is None else ["--part", str(part)])
     status = subprocess.call(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"))
     try:
         if status:

@@ -21,7 +21,8 @@ WORKLOADS = {
         "Sixteen dense layers of 2048 x 2048 with micro-batches of 4 and Adam, each run in a process of its own: the peak of\n"
         "its resident memory over that of the run without accumulation, in bytes per parameter. A float32 sum is 4. What is\n"
         "freed goes back to the system at once (MALLOC_MMAP_THRESHOLD_, TF_ENABLE_ONEDNN_OPTS=0), or the peaks would be the\n"
-        "allocator's: oneDNN's takes twice as much from the system each time, and writes an index of 1/32 of that.")),
+        "allocator's: oneDNN's takes twice as much from the system each time, and writes an index of 1/32 of that. The last\n"
+        "table has four times as many layers beside the sixteen.")),
     "transformer": ("Transformer blocks", (
         "Four blocks of width 256 on sequences of 128; micro-batches of 4, K = 8, Adam.")),
     "tracing": ("Tracing", (

@@ -10,7 +10,7 @@ import sys
 
 from benchmarks import contenders, harness, problems
 
-STEPS = {"float32": (2, 16, 64), "bfloat16": (2, 16)}  # whose kernels are ten times slower
+STEPS = {"float32": (2, 16, 64), "bfloat16": (2, 16)}  # whose kernels are slow
 #: Of 2048 x 2048: what is alive for one of sixteen alone is a sixteenth of what is measured.
 LAYERS = 16
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
@@ -26,7 +26,7 @@ def run(settings):
     by_steps = [_section(dtype + " variables", "K", [(count, job._replace(steps=count, dtype=dtype))
                                                      for count in steps[dtype]]) for dtype in ("float32", "bfloat16")]
     return by_steps + [_section(
-        "By layers, float32, K = 2", "layers", [(count, job._replace(layers=count)) for count in layers])]
+        "float32 variables, K = 2", "layers", [(count, job._replace(layers=count)) for count in layers])]
 
 
 def _section(title, x, jobs):
