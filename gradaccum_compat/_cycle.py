@@ -158,11 +158,11 @@ class Cycle(tf.Module):
         return [BACKEND.write(self.sums[index], zeros)] + self.rows.clear_all(index)
 
     def _wipe_touched(self, index):
-        rows = self.rows.touched(index)
+        rows, blocks = self.rows.touched(index)
         shape = tf.concat([tf.shape(rows), self._layout.shapes[index][1:]], 0)
         zeros = tf.zeros(shape, self._layout.dtypes[index])
         with after([BACKEND.set_rows(self.sums[index], rows, zeros)]):
-            return self.rows.clear(index, rows)
+            return self.rows.clear(blocks)
 
     # Reading
 
@@ -235,7 +235,7 @@ class Cycle(tf.Module):
             return BACKEND.read(self.sums[index])
         dense = tf.logical_or(BACKEND.read(self.dense)[index] > 0, BACKEND.read(self.seen)[index] > SEEN[SPARSE])
         height = tf.constant(self._layout.heights[index], tf.int64)
-        rows = tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index))
+        rows = tf.cond(dense, lambda: tf.range(height), lambda: self.rows.touched(index)[0])
         return tf.IndexedSlices(tf.gather(BACKEND.local(self.sums[index]), rows), rows)
 
     # Ending a cycle

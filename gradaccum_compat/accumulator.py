@@ -15,6 +15,7 @@ from gradaccum_compat._big_batch import big_batch
 from gradaccum_compat._cycle import Cycle
 from gradaccum_compat._gradient_sum import GradientSum
 from gradaccum_compat._home import Home
+from gradaccum_compat._layout import is_dense
 from gradaccum_compat._order import after, following, only_if
 from gradaccum_compat._reduced import reductions_done
 from gradaccum_compat._target import Target
@@ -263,8 +264,10 @@ class Accumulator(tf.Module):
         # and when a graph is built, since its coordinator looks once a second whether their threads are done.
         gradients = self._big_batch(sums, total, indices)
         alone = lambda index: self._big_batch(sums, total, (index,))[index]
+        # Rows are looked for once: they are few, and looking for them is most of making them.
         return self._hand_over(gradients, {} if self._options.clip_norm is not None else {
-            id(gradient): functools.partial(alone, index) for index, gradient in enumerate(gradients)})
+            id(gradient): functools.partial(alone, index) for index, gradient in enumerate(gradients)
+            if is_dense(gradient)})
 
     def _hand_over(self, gradients, anew):
         """Calls the optimizer on each replica, with the variables that have a gradient, and anew as it takes it."""

@@ -98,6 +98,9 @@ class Backend(object):
     def set_rows(self, variable, rows, values):
         return tf.raw_ops.ResourceScatterUpdate(resource=self.local(variable).handle, indices=rows, updates=values)
 
+    def set_elements(self, variable, positions, values):
+        return tf.raw_ops.ResourceScatterNdUpdate(ref=self.local(variable).handle, indices=positions, updates=values)
+
     # Replicas
 
     def run(self, strategy, function, args=()):

@@ -85,6 +85,16 @@ def test_a_large_variable_s_gradient_is_made_after_the_last_but_one_update_befor
         assert assignments and waits_for(gradient).issuperset(assignments)
 
 
+def test_touched_rows_are_looked_for_once(all_large):
+    variable = tf.Variable(tf.ones([100, 3]))
+    accumulator = ga.Accumulator(tf.keras.optimizers.SGD(0.1), [variable])
+    accumulator.accumulate([tf.IndexedSlices(tf.ones([2, 3]), tf.constant([1, 70]), tf.constant([100, 3]))])
+    definition = tf.function(accumulator.apply).get_concrete_function().graph.as_graph_def()
+    graphs = [definition.node] + [each.node_def for each in definition.library.function]
+    # One for the touched blocks, and one for the rows in them.
+    assert [node.op for nodes in graphs for node in nodes].count("Where") == 2
+
+
 def test_two_are_updated_side_by_side():
     updates = recorded_updates(in_turn.LARGE)
     for (_, assignments), (_, later) in zip(updates, updates[1:]):
