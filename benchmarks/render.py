@@ -56,9 +56,9 @@ def markdown(results, plots):
 
 
 def _processes(found):
-    """How many processes the figures come from, if from more than one."""
-    several = max(result.get("processes", 1) for _, result in found)
-    return ["Each figure is the median of {} processes.".format(several), ""] if several > 1 else []
+    """How many processes the figures come from, where from more than one."""
+    return ["TensorFlow {}: each figure is the median of {} processes.".format(version, result["processes"]) + "\n"
+            for version, result in found if result.get("processes", 1) > 1]
 
 
 def _sections(found):

@@ -11,8 +11,9 @@ import importlib
 NAMES = ("memory_bound", "compute_bound", "many_tensors", "sparse", "memory", "transformer", "tracing")
 
 #: In how many processes a workload is measured, if more than one: where the largest tensors lie in memory is another
-#: matter in each, and moves each contender by up to a tenth of its time.
-PROCESSES = {"memory_bound": 5}
+#: matter in each, and moves each contender by up to a tenth of its time. And whether TensorFlow's threads stay on one
+#: processor, beside the rows that it has in its cache: a sparse cycle takes 4.5 ms in some, and 7 ms in others.
+PROCESSES = {"memory_bound": 5, "sparse": 3}
 
 #: Into how many parts a workload is cut, if more than one, for a process each: TensorFlow's allocator keeps what the
 #: tables of a part took, in pieces that do not fit the next one's.

@@ -11,22 +11,24 @@ import sys
 from benchmarks import contenders, harness, problems
 
 STEPS = {"float32": (2, 16, 64), "bfloat16": (2, 16)}  # whose kernels are slow
-#: Of 2048 x 2048: what is alive for one of sixteen alone is a sixteenth of what is measured.
+#: What is alive for one of sixteen layers alone is a sixteenth of what is measured.
 LAYERS = 16
+#: The last is measured by K: a gigabyte of float32 weights, beside which a graph is small.
+WIDTHS = (1024, 2048, 4096)
 #: Seconds that a process may take: the bfloat16 kernels of old TensorFlows would take hours.
 PATIENCE = 240
 
-#: What one process trains: K, how many layers, of which dtype.
-Job = collections.namedtuple("Job", "steps layers dtype quick")
+#: What one process trains: K, how many layers, how wide, of which dtype.
+Job = collections.namedtuple("Job", "steps layers width dtype")
 
 
 def run(settings):
-    steps, layers = (dict.fromkeys(STEPS, (2, 4)), (2, 4)) if settings.quick else (STEPS, (LAYERS, 4 * LAYERS))
-    job = Job(2, layers[0], "float32", settings.quick)
+    steps, layers, widths = (dict.fromkeys(STEPS, (2, 4)), 2, (32, 64)) if settings.quick else (STEPS, LAYERS, WIDTHS)
+    job = Job(2, layers, widths[-1], "float32")
     by_steps = [_section(dtype + " variables", "K", [(count, job._replace(steps=count, dtype=dtype))
                                                      for count in steps[dtype]]) for dtype in ("float32", "bfloat16")]
     return by_steps + [_section(
-        "float32 variables, K = 2", "layers", [(count, job._replace(layers=count)) for count in layers])]
+        "float32 variables, K = 2", "width", [(width, job._replace(width=width)) for width in widths])]
 
 
 def _section(title, x, jobs):
@@ -49,7 +51,7 @@ def _section(title, x, jobs):
 
 
 def _problem(job):
-    return problems.dense(4, job.steps, width=64 if job.quick else 2048, layers=job.layers, dtype=job.dtype)
+    return problems.dense(4, job.steps, width=job.width, layers=job.layers, dtype=job.dtype)
 
 
 def _in_a_process(name, job):
