@@ -18,11 +18,11 @@ WORKLOADS = {
         "There the optimizer is timed by itself too, on the rows of a whole cycle: where it goes over the whole table, so\n"
         "does every cycle.")),
     "memory": ("Memory", (
-        "Sixteen dense layers of 4096 x 4096 with micro-batches of 4 and Adam, each run in a process of its own: the peak of\n"
+        "Sixteen dense layers of 2048 x 2048 with micro-batches of 4 and Adam, each run in a process of its own: the peak of\n"
         "its resident memory over that of the run without accumulation, in bytes per parameter. A float32 sum is 4. What is\n"
         "freed goes back to the system at once (MALLOC_MMAP_THRESHOLD_, TF_ENABLE_ONEDNN_OPTS=0), or the peaks would be the\n"
         "allocator's: oneDNN's takes twice as much from the system each time, and writes an index of 1/32 of that. The last\n"
-        "table has narrower layers too, beside whose weights the graph is larger.")),
+        "table has narrower and wider layers too: the graph of each takes the same.")),
     "transformer": ("Transformer blocks", (
         "Four blocks of width 256 on sequences of 128; micro-batches of 4, K = 8, Adam.")),
     "tracing": ("Tracing", (
