@@ -57,8 +57,11 @@ def markdown(results, plots):
 
 def _processes(found):
     """How many processes the figures come from, where from more than one."""
-    return ["TensorFlow {}: each figure is the median of {} processes.".format(version, result["processes"]) + "\n"
-            for version, result in found if result.get("processes", 1) > 1]
+    versions = collections.OrderedDict()
+    for version, result in found:
+        versions.setdefault(result.get("processes", 1), []).append(version)
+    return ["TensorFlow {}: each figure is the median of {} processes.\n".format(", ".join(alike), count)
+            for count, alike in versions.items() if count > 1]
 
 
 def _sections(found):
