@@ -134,6 +134,28 @@ def test_a_cycle_of_rows_runs_the_same_ops_whatever_the_table_s_height():
     assert [run.ops for run in low] == [run.ops for run in high]
 
 
+def test_rows_are_flagged_found_and_unflagged_by_blocks_with_no_number_for_each_row_of_them():
+    # 20 blocks of 32 rows, one of them touched; three rows of a gradient have 24 elements.
+    for number, run in enumerate(runs(table(640), of_three_rows)):
+        made = {op for op, size in run.sizes if size >= 32}
+        assert made <= PASS_ON | ZERO_FILLS | {"ResourceGather"}, "micro-batch %d" % number
+
+
+def test_blocks_that_a_cycle_before_has_touched_are_not_looked_into():
+    with tf.Graph().as_default():
+        made, rows = table(640)(), v1.get_variable("rows", initializer=np.array([0, 32, 64, 96]), use_resource=True)
+        loss = tf.reduce_sum(tf.gather(made[0], rows))
+        step = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), made, steps=1).step(tf.gradients(loss, made))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            apart = Run(session, step)
+            session.run(rows.assign([1, 2, 3, 4]))
+            session.run(step)
+            together = Run(session, step)
+    largest = lambda run: max(size for op, size in run.sizes if op == "ResourceGather")
+    assert (largest(apart), largest(together)) == (4 * 32, 32)
+
+
 # Graphs and traces
 
 
