@@ -11,7 +11,7 @@ from benchmarks import titles, workloads
 _VALUES = {
     "times": ("time of a cycle over that without accumulation (minima)", "min_ratio"),
     "seconds_by_x": ("milliseconds a cycle", "min_seconds"),
-    "bytes_by_x": ("peak over that without accumulation, bytes per parameter", "bytes_per_parameter"),
+    "bytes_by_x": ("peak over that without\naccumulation, bytes a parameter", "bytes_per_parameter"),
     "traces_by_x": ("nodes of all graphs", "nodes"),
 }
 
@@ -34,7 +34,7 @@ def _draw(title, panels, path):
         axis.set_title("{}: {}, TensorFlow {}".format(title, section["title"], version), fontsize=10)
         (_bars if section["kind"] == "times" else _lines)(axis, section)
     figure.tight_layout()
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    figure.savefig(path, dpi=90, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
 
 
@@ -59,8 +59,13 @@ def _lines(axis, section):
         if points:
             axis.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=3,
                       label=titles.CONTENDERS[name])
+    measured = sorted(set(row["x"] for row in section["rows"]))
     axis.set_xscale("log")
+    axis.set_xticks(measured)
+    axis.set_xticklabels(["{:,}".format(x) for x in measured])
+    axis.minorticks_off()
+    axis.set_ylim(bottom=0)
     axis.set_xlabel(section["x"], fontsize=8)
     axis.set_ylabel(label, fontsize=8)
     axis.tick_params(labelsize=8)
-    axis.legend(fontsize=6)
+    axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5))
