@@ -13,7 +13,7 @@ import tensorflow as tf
 from gradaccum_compat import _algebra, _dense_sums
 from gradaccum_compat._layout import DENSE, DENSE_MARK, SEEN, SLICES, SPARSE, Layout, is_dense
 from gradaccum_compat._order import after, done, joined, only_if
-from gradaccum_compat._rows import TouchedRows
+from gradaccum_compat._touched_rows import TouchedRows
 from gradaccum_compat.backends import BACKEND
 
 SUM = tf.VariableAggregation.SUM
