@@ -1,12 +1,13 @@
-"""Lets each Keras load models with wrapped optimizers, once this package is imported.
+"""Lets each Keras load models with wrapped optimizers.
 
-Keras looks for a class that is not its own in its register of custom objects. Entering it there would
-take importing TensorFlow: so it is entered as soon as a Keras is there, which may be before or after.
+A saved model names the optimizer's class. Keras of TensorFlow 2.12 to 2.15 imports it from the
+module that a .keras file names; for h5 files, and in Keras 3, it looks in its register of custom
+objects. The class is entered there as soon as a Keras and something of this package are both in
+use: when this package is imported after Keras, and whenever gradaccum_compat.wrap is imported.
 """
 
 from __future__ import absolute_import, division, print_function
 
-import importlib
 import sys
 
 #: The name under which saved models know a wrapped optimizer.
@@ -21,68 +22,26 @@ _KERAS = {
 }
 
 
-def register_with_each_keras():
-    """Registers with what is imported already, and waits for the others."""
-    waiting = [name for name in _KERAS if not _register(name)]
-    if waiting:
-        sys.meta_path.insert(0, _Waiting(waiting))
+class AccumulatedOptimizer(object):
+    """The class that Keras finds under the name, and makes a wrapped optimizer with."""
 
-
-def _register(keras):
-    utils = sys.modules.get(_KERAS[keras]) if keras in sys.modules else None
-    if not hasattr(utils, "get_custom_objects"):
-        return False
-    utils.get_custom_objects()[CLASS_NAME] = type(CLASS_NAME, (_Loader,), {"KERAS": keras})
-    return True
-
-
-class _Loader(object):
-    """What Keras finds under the name."""
-
+    #: The Keras that asks, where it is known: there may be two beside each other.
     KERAS = None
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        from gradaccum_compat.optimizers import saved
-        return saved.from_config(saved.keras_named(cls.KERAS), config, custom_objects)
+        from gradaccum_compat.wrap import saved
+
+        return saved.from_config(config, custom_objects, cls.KERAS)
 
 
-class _Waiting(object):
-    """A finder that finds nothing itself: it has the others find a Keras, and registers once that is imported."""
-
-    def __init__(self, names):
-        self._names = set(names)
-        self._asking = False
-
-    def find_spec(self, name, path=None, target=None):
-        # TensorFlow looks for Keras before it imports it: so a name is waited for until it is there.
-        if self._asking or name not in self._names:
-            return None
-        from importlib import util  # Python 3 has it, and it alone calls this
-        self._asking = True
-        try:
-            spec = util.find_spec(name)
-        finally:
-            self._asking = False
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), self._arrived(name))
-        return spec
-
-    def _arrived(self, name):
-        if _register(name):
-            self._names.discard(name)
-
-    # The same for Python 2
-
-    def find_module(self, name, path=None):
-        return self if name in self._names and not self._asking else None
-
-    def load_module(self, name):
-        self._asking = True
-        try:
-            module = importlib.import_module(name)
-        finally:
-            self._asking = False
-        self._arrived(name)
-        return module
+def register_with_each_keras():
+    """Enters the class in the register of each Keras that is imported already."""
+    for keras, module in _KERAS.items():
+        utils = sys.modules.get(module) if keras in sys.modules else None
+        if hasattr(utils, "get_custom_objects"):
+            found = utils.get_custom_objects()
+            if CLASS_NAME not in found:
+                found[CLASS_NAME] = type(CLASS_NAME, (AccumulatedOptimizer,), {"KERAS": keras})
+                # convert_to_legacy_optimizer (2.11 to 2.15, tf_keras) asks for the lower case.
+                found[CLASS_NAME.lower()] = found[CLASS_NAME]

@@ -19,28 +19,31 @@ class GradAccumError(Exception):
         remedy: what to do about it.
     """
 
-    # AutoGraph rebuilds an exception from its message, and keeps its type only if this is its constructor.
-    __init__ = Exception.__init__
+    #: AutoGraph rebuilds an exception from its message, unless it has this attribute.
+    ag_pass_through = True
+
+    def __init__(self, rule, received="", remedy=""):
+        super(GradAccumError, self).__init__(rule, received, remedy)
 
     @property
     def rule(self):
-        """What must hold; the whole message where AutoGraph has rebuilt the exception."""
+        """What must hold."""
         return self.args[0]
 
     @property
     def received(self):
         """What came in instead."""
-        return self.args[1] if len(self.args) == 3 else ""
+        return self.args[1]
 
     @property
     def remedy(self):
         """What to do about it."""
-        return self.args[2] if len(self.args) == 3 else ""
+        return self.args[2]
 
     def __str__(self):
-        if len(self.args) != 3:
-            return "".join(str(each) for each in self.args)
-        return "{} Received: {}. {}".format(*self.args)
+        if not self.received:
+            return self.rule
+        return "{} Received: {}. {}".format(self.rule, self.received, self.remedy)
 
 
 class TensorFlowError(GradAccumError, ImportError):
@@ -100,4 +103,9 @@ class NonFiniteGradientsError(GradAccumError, ArithmeticError):
 
 
 class IncompleteCycleError(GradAccumError, RuntimeError):
-    """A micro-batch of the cycle failed while it was being added, so that a part of it is in the sums."""
+    """A micro-batch of the cycle failed while it was being added, so that a part of it is in the
+    sums; or an update failed while it was being made."""
+
+
+class RecordError(GradAccumError, ValueError):
+    """A record that cannot be made, followed or read."""

@@ -1,4 +1,5 @@
-"""What the programs share: data from a fixed seed, how far apart weights are, and the one line at the end."""
+"""What the programs share: data from a fixed seed, how far apart weights are, and the one line at
+the end."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -27,12 +28,19 @@ def start_values(*shapes):
 
 def difference(weights, others):
     """The largest difference between two lists of arrays; NaN where one of them holds it."""
-    return float(np.max([np.max(np.abs(np.float64(one) - np.float64(other)))
-                         for one, other in zip(weights, others)]))
+    return float(
+        np.max(
+            [
+                np.max(np.abs(np.float64(one) - np.float64(other)))
+                for one, other in zip(weights, others)
+            ]
+        )
+    )
 
 
 def report(name, big_batch, with_library, by_hand):
-    """Prints how far from the big batch's weights the others are, and returns the program's exit code.
+    """Prints how far from the big batch's weights the others are, and returns the program's exit
+    code.
 
     Args:
         name: the program's, in words.
@@ -49,6 +57,12 @@ def report(name, big_batch, with_library, by_hand):
     print("{}: {:.1e} from the big batch{}".format(name, apart, told))
     if out:
         with open(out, "w") as result:
-            json.dump({"difference": apart, "by_hand": mistakes,
-                       "weights": [np.float64(each).tolist() for each in with_library]}, result)
+            json.dump(
+                {
+                    "difference": apart,
+                    "by_hand": mistakes,
+                    "weights": [np.float64(each).tolist() for each in with_library],
+                },
+                result,
+            )
     return 0 if apart <= LIMIT else 1

@@ -21,10 +21,12 @@ X, Y = regression(examples=3 * BATCH)
 
 
 def new_model():
-    model = tf.keras.Sequential([
-        tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
-        tf.keras.layers.Dense(1),
-    ])
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
+            tf.keras.layers.Dense(1),
+        ]
+    )
     model.set_weights(start_values((6, 8), (8,), (8, 1), (1,)))
     return model, tf.keras.optimizers.SGD(0.1, momentum=0.9)
 
@@ -38,7 +40,7 @@ def gradients_of(model, x, y):
 def batches(size):
     for _ in range(EPOCHS):
         for start in range(0, len(X), size):
-            yield tf.constant(X[start:start + size]), tf.constant(Y[start:start + size])
+            yield tf.constant(X[start : start + size]), tf.constant(Y[start : start + size])
 
 
 def big_batch():
@@ -55,7 +57,9 @@ def by_hand():
         for total, gradient in zip(sums, gradients_of(model, x, y)):
             total.assign_add(gradient / STEPS)
         if number % STEPS == 0:
-            optimizer.apply_gradients(zip([tf.identity(each) for each in sums], model.trainable_variables))
+            optimizer.apply_gradients(
+                zip([tf.identity(each) for each in sums], model.trainable_variables)
+            )
             # Missing: for total in sums: total.assign(tf.zeros_like(total))
     return model.get_weights()
 

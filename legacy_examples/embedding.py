@@ -1,7 +1,9 @@
-"""A large embedding, whose gradients are the rows that were looked up: they stay sparse, and cost what they touch.
+"""A large embedding, whose gradients are the rows that were looked up: they stay sparse, and cost
+what they touch.
 
-The hand-written loop makes them dense. That costs the whole table in every micro-batch, and it is another training:
-the optimizer then moves, by their momentum, all rows that were ever touched, and not those of this update alone.
+The hand-written loop makes them dense. That costs the whole table in every micro-batch, and it is
+another training: the optimizer then moves, by their momentum, all rows that were ever touched, and
+not those of this update alone.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -19,7 +21,9 @@ tf.compat.v1.enable_eager_execution()  # changes nothing on TF 2
 ROWS, MICRO, STEPS, EPOCHS = 20000, 8, 4, 4
 BATCH = MICRO * STEPS
 RANDOM = np.random.RandomState(5)
-WORDS = RANDOM.zipf(1.3, size=(4 * BATCH, 5)) % ROWS  # five words an example, a few of them very common
+WORDS = (
+    RANDOM.zipf(1.3, size=(4 * BATCH, 5)) % ROWS
+)  # five words an example, a few of them very common
 LABELS = (WORDS.sum(axis=1) % 2).astype(np.float32)
 
 
@@ -35,9 +39,13 @@ def new_optimizer():
 def gradients_of(variables, start, end):
     table, out = variables
     with tf.GradientTape() as tape:
-        document = tf.reduce_mean(tf.nn.embedding_lookup(table, tf.constant(WORDS[start:end])), axis=1)
+        document = tf.reduce_mean(
+            tf.nn.embedding_lookup(table, tf.constant(WORDS[start:end])), axis=1
+        )
         logits = tf.matmul(document, out)[:, 0]
-        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=LABELS[start:end], logits=logits))
+        loss = tf.reduce_mean(
+            tf.nn.sigmoid_cross_entropy_with_logits(labels=LABELS[start:end], logits=logits)
+        )
     return tape.gradient(loss, variables)
 
 

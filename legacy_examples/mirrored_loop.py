@@ -1,6 +1,7 @@
 """A custom loop on two replicas, with a loss that is divided by the global batch.
 
-The hand-written loop keeps a sum on each replica, and reads it outside of them: that is the first replica's alone.
+The hand-written loop keeps a sum on each replica, and reads it outside of them: that is the first
+replica's alone.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -21,26 +22,35 @@ X, Y = regression(examples=3 * BATCH)
 def two_replicas():
     """A MirroredStrategy on one CPU that is taken for two."""
     if not tf.executing_eagerly():  # TF 1
-        tf.compat.v1.enable_eager_execution(config=tf.compat.v1.ConfigProto(device_count={"CPU": 2}))
+        tf.compat.v1.enable_eager_execution(
+            config=tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+        )
     else:
         config = tf.config.experimental
         config.set_virtual_device_configuration(
-            config.list_physical_devices("CPU")[0], [config.VirtualDeviceConfiguration()] * 2)
+            config.list_physical_devices("CPU")[0], [config.VirtualDeviceConfiguration()] * 2
+        )
     return tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
 
 STRATEGY = two_replicas()
-RUN = STRATEGY.run if hasattr(STRATEGY, "run") else STRATEGY.experimental_run_v2  # `run` came with TF 2.2
+RUN = (
+    STRATEGY.run if hasattr(STRATEGY, "run") else STRATEGY.experimental_run_v2
+)  # `run` came with TF 2.2
 
 
 def new_model():
-    model = tf.keras.Sequential([
-        tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
-        tf.keras.layers.Dense(1),
-    ])
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
+            tf.keras.layers.Dense(1),
+        ]
+    )
     model.set_weights(start_values((6, 8), (8,), (8, 1), (1,)))
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
-    if hasattr(optimizer, "build"):  # the optimizers since TF 2.11 cannot make their state inside replicas
+    if hasattr(
+        optimizer, "build"
+    ):  # the optimizers since TF 2.11 cannot make their state inside replicas
         optimizer.build(model.trainable_variables)
     return model, optimizer
 
@@ -77,9 +87,15 @@ def big_batch():
 def by_hand():
     with STRATEGY.scope():
         model, optimizer = new_model()
-        sums = [tf.Variable(np.zeros_like(each), trainable=False,
-                            synchronization=tf.VariableSynchronization.ON_READ,
-                            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for each in model.get_weights()]
+        sums = [
+            tf.Variable(
+                np.zeros_like(each),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            for each in model.get_weights()
+        ]
 
     def replica_accumulate(x, y):
         for total, gradient in zip(sums, gradients_of(model, x, y, MICRO)):
@@ -112,7 +128,8 @@ def with_library():
     with STRATEGY.scope():
         model, optimizer = new_model()
         accumulator = ga.Accumulator(
-            optimizer, model.trainable_variables, steps=STEPS, loss_reduction="global_mean")
+            optimizer, model.trainable_variables, steps=STEPS, loss_reduction="global_mean"
+        )
 
     def replica_step(x, y):
         accumulator.step(gradients_of(model, x, y, MICRO), weight=MICRO)

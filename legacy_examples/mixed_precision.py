@@ -1,9 +1,10 @@
 """Half precision: the micro-batches are computed in float16, the weights and the sums are float32.
 
-The hand-written loop adds up in float16, as the gradients come: what is added to a large sum is rounded away.
+The hand-written loop adds up in float16, as the gradients come: what is added to a large sum is
+rounded away.
 
-The big batch is computed in float32. The features are small whole numbers and the loss is linear in them, so that a
-micro-batch's gradient is exact in float16, and the sums are all that can differ.
+The big batch is computed in float32. The features are small whole numbers and the loss is linear in
+them, so that a micro-batch's gradient is exact in float16, and the sums are all that can differ.
 """
 
 from __future__ import absolute_import, division, print_function

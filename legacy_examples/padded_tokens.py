@@ -1,4 +1,5 @@
-"""Sentences of all lengths, padded, with a loss that is a mean over tokens: weighted by the tokens that are no padding.
+"""Sentences of all lengths, padded, with a loss that is a mean over tokens: weighted by the tokens
+that are no padding.
 
 The hand-written loop averages over batches, in which a word of a short sentence counts for more.
 """
@@ -19,7 +20,8 @@ WORDS, MICRO, STEPS, EPOCHS = 12, 4, 4, 5
 
 
 def sentences():
-    """Sentences in which each word says a lot about the next; 0 is the padding, so words begin with 1."""
+    """Sentences in which each word says a lot about the next; 0 is the padding, so words begin with
+    1."""
     random = np.random.RandomState(3)
     for _ in range(MICRO * STEPS * 2):
         word, sentence = random.randint(1, WORDS), []
@@ -39,7 +41,8 @@ def new_optimizer():
 
 
 def loss_and_tokens(variables, batch):
-    """The mean loss over the batch's tokens, each of which has to tell the next; and how many they are."""
+    """The mean loss over the batch's tokens, each of which has to tell the next; and how many they
+    are."""
     embedding, kernel, bias = variables
     now, following = batch[:, :-1], batch[:, 1:]
     logits = tf.tensordot(tf.nn.embedding_lookup(embedding, now), kernel, 1) + bias

@@ -1,7 +1,7 @@
 """Placeholders and a Session: micro-batches are fed one by one.
 
-The hand-written graph is the well-known one with three operations, to zero the sums, to add to them and to apply
-them. It adds up the gradients of mean losses and does not divide.
+The hand-written graph is the well-known one with three operations, to zero the sums, to add to them
+and to apply them. It adds up the gradients of mean losses and does not divide.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -24,9 +24,13 @@ class Network(object):
     """A graph with placeholders, weights, the mean loss and an optimizer."""
 
     def __init__(self):
-        self.x, self.y = v1.placeholder(tf.float32, [None, 6]), v1.placeholder(tf.float32, [None, 1])
-        self.weights = [v1.get_variable(name, initializer=value, use_resource=True) for name, value in zip(
-            ["kernel", "bias", "out"], start_values((6, 8), (8,), (8, 1)))]
+        self.x, self.y = v1.placeholder(tf.float32, [None, 6]), v1.placeholder(
+            tf.float32, [None, 1]
+        )
+        self.weights = [
+            v1.get_variable(name, initializer=value, use_resource=True)
+            for name, value in zip(["kernel", "bias", "out"], start_values((6, 8), (8,), (8, 1)))
+        ]
         kernel, bias, out = self.weights
         hidden = tf.tanh(tf.matmul(self.x, kernel) + bias)
         self.loss = tf.reduce_mean(tf.square(tf.matmul(hidden, out) - self.y))
@@ -62,13 +66,21 @@ def big_batch():
 def by_hand():
     with tf.Graph().as_default(), v1.Session() as session:
         network = Network()
-        sums = [v1.get_variable("sum%d" % index, initializer=tf.zeros(weight.shape), trainable=False,
-                                use_resource=True) for index, weight in enumerate(network.weights)]
+        sums = [
+            v1.get_variable(
+                "sum%d" % index,
+                initializer=tf.zeros(weight.shape),
+                trainable=False,
+                use_resource=True,
+            )
+            for index, weight in enumerate(network.weights)
+        ]
         zero = [total.assign(tf.zeros_like(total)) for total in sums]
         pairs = network.optimizer.compute_gradients(network.loss, network.weights)
         add = [total.assign_add(gradient) for total, (gradient, _) in zip(sums, pairs)]
         apply = network.optimizer.apply_gradients(
-            [(tf.identity(total), weight) for total, (_, weight) in zip(sums, pairs)])
+            [(tf.identity(total), weight) for total, (_, weight) in zip(sums, pairs)]
+        )
         session.run(v1.global_variables_initializer())
         for start, _ in batches():
             session.run(zero)
@@ -82,7 +94,9 @@ def with_library():
     with tf.Graph().as_default(), v1.Session() as session:
         network = Network()
         accumulator = ga.Accumulator(network.optimizer, network.weights)
-        add = accumulator.accumulate(tf.gradients(network.loss, network.weights), weight=tf.shape(network.x)[0])
+        add = accumulator.accumulate(
+            tf.gradients(network.loss, network.weights), weight=tf.shape(network.x)[0]
+        )
         apply = accumulator.apply()
         session.run(v1.global_variables_initializer())
         for start, _ in batches():
@@ -93,4 +107,8 @@ def with_library():
 
 
 if __name__ == "__main__":
-    sys.exit(report("placeholders and a Session", big_batch(), with_library(), {"not divided": by_hand()}))
+    sys.exit(
+        report(
+            "placeholders and a Session", big_batch(), with_library(), {"not divided": by_hand()}
+        )
+    )

@@ -1,11 +1,13 @@
-"""Trains on several workers, each with a shard of the data that is longer or shorter than the others'.
+"""Trains on several workers, each with a shard of the data that is longer or shorter than the
+others'.
 
-A program in the style of TensorFlow 1.14 that runs unchanged on every later one, with Python 2.7 or 3. Start it on
-each machine with its TF_CONFIG, or let launch_workers.py do so:
+A program in the style of TensorFlow 1.14 that runs unchanged on every later one, with Python 2.7 or
+3. Start it on each machine with its TF_CONFIG, or let launch_workers.py do so:
 
     python launch_workers.py --local 2 several_workers.py
 
-Without TF_CONFIG it trains alone. It compares its weights with those that big batches give, computed in NumPy.
+Without TF_CONFIG it trains alone. It compares its weights with those that big batches give,
+computed in NumPy.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -22,7 +24,8 @@ import gradaccum_compat as ga
 v1 = tf.compat.v1
 
 FEATURES = 4
-#: How many examples each file of the data has. Workers take files in turns: two of them have 13 and 10 examples.
+#: How many examples each file of the data has. Workers take files in turns: two of them have 13 and
+#: 10 examples.
 FILES = [5, 6, 3, 4, 5]
 BATCH, STEPS, EPOCHS = 2, 3, 3
 LEARNING_RATE, MOMENTUM = 0.1, 0.9
@@ -44,7 +47,7 @@ def examples():
 
 def numbers_of(file_):
     """The numbers of the examples that are in a file."""
-    return list(range(sum(FILES[:file_]), sum(FILES[:file_ + 1])))
+    return list(range(sum(FILES[:file_]), sum(FILES[: file_ + 1])))
 
 
 def shard(worker, workers):
@@ -69,10 +72,13 @@ class Trainer(object):
             self._bias = tf.Variable(np.float32(0), name="bias")
             optimizer = v1.train.MomentumOptimizer(LEARNING_RATE, MOMENTUM)
             self._accumulator = ga.Accumulator(optimizer, self.variables, steps=STEPS)
-        # A signature, so that batches of every size share one trace. A worker that traces more reductions than
-        # the others, for the sake of its last, shorter batch, would wait for them for ever.
-        self._step = tf.function(self._on_worker, [
-            tf.TensorSpec([None, FEATURES], tf.float32), tf.TensorSpec([None], tf.float32)])
+        # A signature, so that batches of every size share one trace. A worker that traces more
+        # reductions than the others, for the sake of its last, shorter batch, would wait for them
+        # for ever.
+        self._step = tf.function(
+            self._on_worker,
+            [tf.TensorSpec([None, FEATURES], tf.float32), tf.TensorSpec([None], tf.float32)],
+        )
 
     @property
     def variables(self):
@@ -89,9 +95,11 @@ class Trainer(object):
         self._run(step)
 
     def epoch(self, batches):
-        """Trains until no worker has an example left: then a cycle ends without an update, on all workers alike."""
+        """Trains until no worker has an example left: then a cycle ends without an update, on all
+        workers alike."""
         batches, updates = iter(batches), None
-        # A batch without examples has no weight. All workers take as many steps, whatever they have.
+        # A batch without examples has no weight. All workers take as many steps, whatever they
+        # have.
         nothing = tf.zeros([0, FEATURES]), tf.zeros([0])
         while updates != int(self._accumulator.update_count):
             updates = int(self._accumulator.update_count)
@@ -99,21 +107,29 @@ class Trainer(object):
                 self._step(*next(batches, nothing))
 
     def result(self):
-        return np.concatenate([np.ravel(self._strategy.experimental_local_results(each)[0].numpy())
-                               for each in self.variables])
+        return np.concatenate(
+            [
+                np.ravel(self._strategy.experimental_local_results(each)[0].numpy())
+                for each in self.variables
+            ]
+        )
 
 
 def big_batches(workers):
-    """The numbers of the examples that an update sees, on all workers together, update by update."""
-    shards = [[number for file_ in range(worker, len(FILES), workers) for number in numbers_of(file_)]
-              for worker in range(workers)]
+    """The numbers of the examples that an update sees, on all workers together, update by
+    update."""
+    shards = [
+        [number for file_ in range(worker, len(FILES), workers) for number in numbers_of(file_)]
+        for worker in range(workers)
+    ]
     size = BATCH * STEPS
     for first in range(0, max(len(each) for each in shards), size):
-        yield [number for each in shards for number in each[first:first + size]]
+        yield [number for each in shards for number in each[first : first + size]]
 
 
 def expected(workers):
-    """The weights that gradient descent with momentum has after the same updates with big batches."""
+    """The weights that gradient descent with momentum has after the same updates with big
+    batches."""
     features, targets = [each.astype(np.float64) for each in examples()]
     features = np.concatenate([features, np.ones([len(features), 1])], 1)
     weights, velocity = np.zeros(FEATURES + 1), np.zeros(FEATURES + 1)
@@ -140,8 +156,10 @@ def main():
     difference = np.max(np.abs(trainer.result() - expected(workers)))
     same = difference <= LIMIT  # False for NaN
     if worker == 0 or not same:
-        print("{}: {} worker(s), {} examples, largest difference from big batches {:.1e} (limit {:.0e})".format(
-            "OK" if same else "NOT OK", workers, sum(FILES), difference, LIMIT))
+        print(
+            "{}: {} worker(s), {} examples, largest difference from big batches {:.1e} (limit"
+            " {:.0e})".format("OK" if same else "NOT OK", workers, sum(FILES), difference, LIMIT)
+        )
     return 0 if same else 1
 
 

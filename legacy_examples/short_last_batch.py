@@ -1,7 +1,7 @@
 """tf.data with a short last batch: neither the last batch nor the last cycle of an epoch is full.
 
-The hand-written loop divides by a constant and finishes an epoch's last cycle with it too, and takes the mean of a
-short batch for one of a full batch.
+The hand-written loop divides by a constant and finishes an epoch's last cycle with it too, and
+takes the mean of a short batch for one of a full batch.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -21,10 +21,12 @@ X, Y = regression(examples=44)  # batches of 8, 8, 8, 8 and 8, 4
 
 
 def new_model():
-    model = tf.keras.Sequential([
-        tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
-        tf.keras.layers.Dense(1),
-    ])
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
+            tf.keras.layers.Dense(1),
+        ]
+    )
     model.set_weights(start_values((6, 8), (8,), (8, 1), (1,)))
     return model, tf.keras.optimizers.Adam(0.01)
 
@@ -78,4 +80,8 @@ def with_library():
 
 
 if __name__ == "__main__":
-    sys.exit(report("short last batch", big_batch(), with_library(), {"divided by a constant": by_hand()}))
+    sys.exit(
+        report(
+            "short last batch", big_batch(), with_library(), {"divided by a constant": by_hand()}
+        )
+    )

@@ -1,6 +1,8 @@
-"""Batches of all sizes, as they come from a stream: an update is due when 32 examples are in, weighted by examples.
+"""Batches of all sizes, as they come from a stream: an update is due when 32 examples are in,
+weighted by examples.
 
-The hand-written loop takes the mean of the batches' means, in which an example of a small batch counts for more.
+The hand-written loop takes the mean of the batches' means, in which an example of a small batch
+counts for more.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -21,10 +23,12 @@ X, Y = regression(examples=sum(SIZES))
 
 
 def new_model():
-    model = tf.keras.Sequential([
-        tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
-        tf.keras.layers.Dense(1),
-    ])
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(8, activation="tanh", input_shape=(6,)),
+            tf.keras.layers.Dense(1),
+        ]
+    )
     model.set_weights(start_values((6, 8), (8,), (8, 1), (1,)))
     return model, tf.keras.optimizers.SGD(0.1, momentum=0.9)
 
@@ -47,7 +51,7 @@ def batches(sizes):
     for _ in range(EPOCHS):
         start = 0
         for size in sizes:
-            yield X[start:start + size], Y[start:start + size]
+            yield X[start : start + size], Y[start : start + size]
             start += size
 
 

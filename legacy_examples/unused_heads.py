@@ -1,7 +1,8 @@
-"""Two heads on one body, of which a micro-batch uses one or both: a head that was not used has None for a gradient.
+"""Two heads on one body, of which a micro-batch uses one or both: a head that was not used has None
+for a gradient.
 
-The hand-written loop makes its sums at the first micro-batch, for what has a gradient there. What comes in later for
-the other head is lost.
+The hand-written loop makes its sums at the first micro-batch, for what has a gradient there. What
+comes in later for the other head is lost.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -38,7 +39,9 @@ def gradients_of(variables, start, end):
             rows = start + np.flatnonzero(HEAD[start:end] == number)
             if len(rows):
                 hidden = tf.tanh(tf.matmul(X[rows], kernel) + bias)
-                losses.append(tf.reduce_sum(tf.square(tf.matmul(hidden, head) - (1 - 2 * number) * Y[rows])))
+                losses.append(
+                    tf.reduce_sum(tf.square(tf.matmul(hidden, head) - (1 - 2 * number) * Y[rows]))
+                )
         loss = tf.add_n(losses) / (end - start)
     return tape.gradient(loss, variables)
 
@@ -65,12 +68,18 @@ def by_hand():
     for number, (start, end) in enumerate(batches(MICRO), start=1):
         gradients = gradients_of(variables, start, end)
         if not sums:
-            sums = [None if each is None else tf.Variable(tf.zeros_like(each)) for each in gradients]
+            sums = [
+                None if each is None else tf.Variable(tf.zeros_like(each)) for each in gradients
+            ]
         for total, gradient in zip(sums, gradients):
             if total is not None and gradient is not None:
                 total.assign_add(gradient / STEPS)
         if number % STEPS == 0:
-            pairs = [(tf.identity(total), variable) for total, variable in zip(sums, variables) if total is not None]
+            pairs = [
+                (tf.identity(total), variable)
+                for total, variable in zip(sums, variables)
+                if total is not None
+            ]
             optimizer.apply_gradients(pairs)
             for total in sums:
                 if total is not None:
@@ -87,4 +96,11 @@ def with_library():
 
 
 if __name__ == "__main__":
-    sys.exit(report("heads used in turns", big_batch(), with_library(), {"None of the first kept": by_hand()}))
+    sys.exit(
+        report(
+            "heads used in turns",
+            big_batch(),
+            with_library(),
+            {"None of the first kept": by_hand()},
+        )
+    )

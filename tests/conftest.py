@@ -1,52 +1,70 @@
-"""Sets TensorFlow up for the tests, and stops at once when it is not the one that the environment names.
-
-tox says in GRADACCUM_TF which TensorFlow an environment means to test: `1.14`, `2.21`, ..., or `none`.
-A misspelt factor would otherwise test whatever happens to be installed, and report success.
-"""
+"""Sets TensorFlow up for the tests, and stops at once when it is not the one that the row means."""
 
 from __future__ import absolute_import, division, print_function
 
 import gc
 import os
-import re
 import sys
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from support import devices, rows
 
-LOGICAL_CPUS = 4
-
-#: What tox's environments are named from. Its own answer to a misspelt `-gpu` is a row without that factor.
-FACTOR = re.compile(r"py\d+|tf\d+(rc)?|notf|gpu|tfkeras|horovod|crossversion|None")
-
-#: These need two environments at once, which tox's row `crossversion` names, and Horovod, which its own rows have.
-collect_ignore = [folder for folder, variable in [("cross_version", "GRADACCUM_OLD"), ("with_horovod", "GRADACCUM_HOROVOD")]
-                  if variable not in os.environ]
+#: What only some rows can run: two environments at once, as the row `crossversion` has them,
+#: Horovod, and tools that build packages or the site or check types.
+collect_ignore = [
+    folder
+    for folder, is_here in [
+        ("cross_version", "GRADACCUM_OLD" in os.environ),
+        ("package", "GRADACCUM_ROWS" in os.environ),
+        ("browser", "docs" in rows.factors()),
+        ("types", "types" in rows.factors()),
+        ("with_horovod", "horovod" in rows.factors()),
+    ]
+    if not is_here
+]
 
 
 def pytest_configure(config):
-    for factor in os.environ.get("TOX_ENV_NAME", "None").split("-"):
-        _stop_unless(re.match("({})$".format(FACTOR.pattern), factor), "tox.ini has no factor {!r}".format(factor))
-    named = os.environ.get("GRADACCUM_TF")
-    if named == "none":
-        return _stop_unless(_tensorflow() is None, "a TensorFlow is installed where none should be")
+    """Stops unless this environment is what the row's name says.
+
+    A misspelt factor would otherwise test whatever is installed, and report success.
+    """
+    try:
+        meant = rows.meant()
+    except ValueError as error:
+        return _stop_unless(False, str(error))
     tf = _tensorflow()
-    if named is None and tf is None:
+    if meant == "none":
+        return _stop_unless(tf is None, "a TensorFlow is installed where none should be")
+    if meant is None and tf is None:
         return None
-    _stop_unless(tf is not None, "TensorFlow {} should be installed and does not import".format(named))
-    if named is not None:
+    _stop_unless(
+        tf is not None, "TensorFlow {} should be installed and does not import".format(meant)
+    )
+    if meant is not None:
         found = _version(tf)
-        _stop_unless(found.split(".")[:2] == named.split(".")[:2],
-                     "TensorFlow {} is installed where {} should be".format(found, named))
-    set_up(tf)
-    if os.environ.get("GRADACCUM_TF_KERAS"):
-        _stop_unless(_imports("tf_keras"), "tf_keras should be installed and does not import")
-    if os.environ.get("GRADACCUM_HOROVOD"):
-        _stop_unless(_imports("horovod.tensorflow"), "Horovod should be installed and does not import")
-    if os.environ.get("GRADACCUM_GPU"):
-        _stop_unless(bool(tf.config.experimental.list_physical_devices("GPU")),
-                     "a GPU environment found no GPU, and must not pass on the CPU")
+        _stop_unless(
+            found.split(".")[:2] == meant.split("."),
+            "TensorFlow {} is installed where {} should be".format(found, meant),
+        )
+    devices.set_up(tf)
+    for factor, module in [("tfkeras", "tf_keras"), ("horovod", "horovod.tensorflow")]:
+        _stop_unless(
+            factor not in rows.factors() or _imports(module),
+            "{} should be installed and does not import".format(module),
+        )
+    _stop_unless(
+        "gpu" not in rows.factors() or bool(tf.config.experimental.list_physical_devices("GPU")),
+        "a GPU environment found no GPU, and must not pass on the CPU",
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage():
+    """Collects what a module leaves; while it runs there is no collection: see support/devices."""
+    yield
+    gc.collect()
 
 
 def pytest_report_header(config):
@@ -79,21 +97,6 @@ def _stop_unless(condition, message):
         pytest.exit("wrong environment: " + message, returncode=4)
 
 
-def set_up(tf):
-    """Eager execution on every TensorFlow, several logical CPUs, and no chatter."""
-    # Going over the many objects of a graph again and again took a tenth of the time on TF 1.14.
-    gc.set_threshold(50000, 20, 50)
-    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    if not tf.executing_eagerly():
-        config = tf.compat.v1.ConfigProto(device_count={"CPU": LOGICAL_CPUS})
-        tf.compat.v1.enable_eager_execution(config=config)
-        return
-    experimental = tf.config.experimental
-    cpu = experimental.list_physical_devices("CPU")[0]
-    experimental.set_virtual_device_configuration(
-        cpu, [experimental.VirtualDeviceConfiguration() for _ in range(LOGICAL_CPUS)])
-
-
 @pytest.fixture(autouse=True)
 def _same_random_numbers():
     numpy = sys.modules.get("numpy")
@@ -101,13 +104,19 @@ def _same_random_numbers():
         numpy.random.seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _sums_of_both_sizes(request, monkeypatch):
-    """Small sums and large ones are kept in different ways, and the tests' variables are all tiny.
+@pytest.fixture
+def small_elements(request):
+    """The number of elements up to which a sum is a small one, which is kept in another way.
 
-    So those of up to two elements are small, and in the cases that run in tf.functions none is.
+    The tests' variables are all tiny, so it is 2, or what the mode says that a case runs in.
     """
+    callspec = getattr(request.node, "callspec", None)
+    return getattr(callspec and callspec.params.get("mode"), "small", 2)
+
+
+@pytest.fixture(autouse=True)
+def _sums_of_both_sizes(small_elements, monkeypatch):
     if "tensorflow" in sys.modules:
-        from gradaccum_compat import _layout
-        mode = getattr(request.node, "callspec", None) and request.node.callspec.params.get("mode")
-        monkeypatch.setattr(_layout, "SMALL", 0 if getattr(mode, "__name__", None) == "Function" else 2)
+        from support import small_sums
+
+        small_sums.patch(monkeypatch, small_elements)

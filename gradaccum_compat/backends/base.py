@@ -7,41 +7,69 @@ it only where its TensorFlow really differs; nothing here knows what a gradient 
 from __future__ import absolute_import, division, print_function
 
 import functools
+import logging
 import sys
 import threading
 
 import six
 import tensorflow as tf
 
+from gradaccum_compat.backends.xla import compiled_by_xla
 
 # Looked up once: each look into a module of TF 1.14 takes a microsecond.
 _READ = tf.raw_ops.ReadVariableOp
 _ASSIGN = tf.raw_ops.AssignVariableOp
 _ASSIGN_ADD = tf.raw_ops.AssignAddVariableOp
-#: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in place.
+#: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in
+#: place.
 _SUBTRACT_PRODUCT = tf.raw_ops.ResourceApplyGradientDescent
 
 
 def _mark_as_converted(function):
-    """TF 1.14 has no public do_not_convert; this is the mark that its AutoGraph leaves on its own functions."""
+    """TF 1.14 has no public do_not_convert; this is the mark that its AutoGraph leaves.
+
+    The function itself has the mark too: what a tf.function is made from is converted in any case.
+    """
+
     def unconverted(*args, **kwargs):
         return function(*args, **kwargs)
 
-    setattr(unconverted, "__ag_compiled", True)
-    return functools.update_wrapper(unconverted, function, assigned=("__name__", "__doc__"), updated=())
+    for each in (unconverted, getattr(function, "__func__", function)):
+        setattr(each, "__ag_compiled", True)
+    unconverted.__name__ = getattr(function, "__name__", "unconverted")
+    unconverted.__doc__ = function.__doc__
+    return unconverted
 
 
 #: Keeps AutoGraph away from our code: there is nothing to convert, and converting takes seconds.
 no_autograph = getattr(tf.autograph.experimental, "do_not_convert", _mark_as_converted)
 
-#: Up to TF 2.3 a restored sum is divided by the number of replicas on this worker alone, so that each worker would have
-#: the whole. 2.4, which took this strategy out of `experimental`, divides it by the number of all.
+#: Strategy.run was experimental_run_v2 before TF 2.2.
+_RUN = "run" if hasattr(tf.distribute.Strategy, "run") else "experimental_run_v2"
+
+#: Up to TF 2.3 a restored sum is divided by the number of replicas on this worker alone, so that
+#: each worker would have the whole. 2.4, which took this strategy out of `experimental`, divides it
+#: by the number of all.
 _WORKERS_RESTORE_SHARES = hasattr(tf.distribute, "MultiWorkerMirroredStrategy")
 
-#: How many bytes workers reduce at once where the strategy does not say. TensorFlow's own choice is one pack of all
-#: gradients: on the loopback 2.21 took 0.57 s for 80 MB in five tensors as one pack, and 0.12 s in packs of this size.
-#: Before TF 2.4 it cannot be said so.
-_PACK = 4 * 2 ** 20
+#: In a tf.function of TF 2.2 and 2.3, what reads a variable may come after what is written later
+#: where a branch in between has an Assert. 2.4 is the first that can gather.
+_ASSERT_KEEPS_THE_ORDER = hasattr(tf.distribute.Strategy, "gather")
+
+#: How many bytes workers reduce at once where the strategy does not say. TensorFlow's own choice is
+#: one pack of all gradients: on the loopback 2.21 took 0.57 s for 80 MB in five tensors as one
+#: pack, and 0.12 s in packs of this size. Before TF 2.4 it cannot be said so.
+_PACK = 4 * 2**20
+
+
+class _Advice(logging.Filter):
+    """Leaves out MirroredStrategy's warning that eager calls have significant overhead."""
+
+    def filter(self, record):
+        return "eagerly has significant overhead" not in str(record.msg)
+
+
+_is_no_advice = _Advice()
 
 
 class Backend(object):
@@ -51,36 +79,66 @@ class Backend(object):
 
     # Variables
 
-    def state_variable(self, shape, dtype, name, aggregation):
-        """Makes a zero-filled resource variable of which each replica has a value of its own."""
+    def state_variable(self, shape, dtype, name, aggregation, values=None):
+        """Makes a resource variable of which each replica has a value of its own.
+
+        It begins at zero, or at what the function `values` returns.
+        """
         raise NotImplementedError
 
-    def _variable_options(self, shape, dtype, name, aggregation):
+    def _variable_options(self, shape, dtype, name, aggregation, values):
         return dict(
-            initial_value=functools.partial(tf.zeros, shape, dtype), dtype=dtype, trainable=False, name=name,
-            synchronization=tf.VariableSynchronization.ON_READ, aggregation=aggregation)
+            initial_value=(
+                functools.partial(tf.zeros, shape, dtype)
+                if values is None
+                else lambda: tf.constant(values(), dtype)
+            ),
+            dtype=dtype,
+            trainable=False,
+            name=name,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=aggregation,
+        )
 
     def _restoring_its_share(self, variable):
-        """The variable, of whose sum over all replicas each worker takes its share when a checkpoint is restored."""
+        """The variable, of whose sum over all replicas each worker takes its share when a
+        checkpoint is restored."""
         if _WORKERS_RESTORE_SHARES or variable.aggregation != tf.VariableAggregation.SUM:
             return variable
         strategy = tf.distribute.get_strategy()
         components = strategy.experimental_local_results(variable)
         workers = strategy.num_replicas_in_sync // len(components)
         if workers > 1 and components[0] is not variable:
-            variable._gather_saveables_for_checkpoint = _divided(variable._gather_saveables_for_checkpoint, workers)
+            variable._gather_saveables_for_checkpoint = _divided(
+                variable._gather_saveables_for_checkpoint, workers
+            )
         return variable
 
     def local(self, variable):
         """This replica's own component of a variable; the variable itself where it has none."""
-        raise NotImplementedError
+        # `get` got its underscore in TF 2.2.
+        for accessor in ("_get", "get"):
+            if hasattr(variable, accessor):
+                return getattr(variable, accessor)()
+        return variable
 
-    # The ops themselves, and not the variable's methods: in eager code those take twice the time, and an
-    # accumulator calls one for each variable and micro-batch.
+    # The ops themselves, and not the variable's methods: in eager code those take twice the time,
+    # and an accumulator calls one for each variable and micro-batch.
 
     def read(self, variable):
         variable = self.local(variable)
         return _READ(resource=variable.handle, dtype=variable.dtype)
+
+    def read_each(self, variables):
+        return [self.read(each) for each in variables]
+
+    def write_each(self, pairs):
+        """Writes a value into each variable, by pairs of both."""
+        return [self.write(variable, value) for variable, value in pairs]
+
+    def add_each(self, pairs):
+        """Adds a value to each variable, by pairs of both."""
+        return [self.add(variable, value) for variable, value in pairs]
 
     def write(self, variable, value):
         return _ASSIGN(resource=self.local(variable).handle, value=value)
@@ -93,45 +151,84 @@ class Backend(object):
         return _SUBTRACT_PRODUCT(var=self.local(variable).handle, alpha=factor, delta=value)
 
     def add_rows(self, variable, rows, values):
-        return tf.raw_ops.ResourceScatterAdd(resource=self.local(variable).handle, indices=rows, updates=values)
+        return tf.raw_ops.ResourceScatterAdd(
+            resource=self.local(variable).handle, indices=rows, updates=values
+        )
 
     def set_rows(self, variable, rows, values):
-        return tf.raw_ops.ResourceScatterUpdate(resource=self.local(variable).handle, indices=rows, updates=values)
+        return tf.raw_ops.ResourceScatterUpdate(
+            resource=self.local(variable).handle, indices=rows, updates=values
+        )
 
     def set_elements(self, variable, positions, values):
-        return tf.raw_ops.ResourceScatterNdUpdate(ref=self.local(variable).handle, indices=positions, updates=values)
+        return tf.raw_ops.ResourceScatterNdUpdate(
+            ref=self.local(variable).handle, indices=positions, updates=values
+        )
 
     # Replicas
 
     def run(self, strategy, function, args=()):
         """Calls function on each replica, from outside the replicas."""
-        raise NotImplementedError
+        run = getattr(strategy, _RUN)
+        if not tf.executing_eagerly():
+            return run(function, args=args)
+        # TensorFlow tells the caller to compile this. The call is ours, and not the user's.
+        logger = logging.getLogger("tensorflow")
+        logger.addFilter(_is_no_advice)
+        try:
+            return run(function, args=args)
+        finally:
+            logger.removeFilter(_is_no_advice)
 
     def merge(self, function, args=()):
-        """Calls function(*args) once for all replicas, from inside one; args become per-replica values."""
+        """Calls function(*args) once for all replicas, from inside one; args become per-replica
+        values."""
         return tf.distribute.get_replica_context().merge_call(
-            no_autograph(lambda strategy, *merged: function(*merged)), args=args)
+            no_autograph(lambda strategy, *merged: function(*merged)), args=args
+        )
 
     def sum_batch(self, strategy, pairs, over_workers):
-        """Sums of values over all replicas, in one reduction; pairs are (value, the variable where it goes to)."""
-        chosen = getattr(strategy.extended, "_communication_options", None) if over_workers else None
-        options = [] if chosen is None or chosen.bytes_per_pack else [
-            tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK)]
+        """Sums of values over all replicas, in one reduction; pairs are (value, the variable where
+        it goes to)."""
+        chosen = (
+            getattr(strategy.extended, "_communication_options", None) if over_workers else None
+        )
+        options = (
+            []
+            if chosen is None or chosen.bytes_per_pack
+            else [tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK)]
+        )
         return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs, *options)
 
+    def can_gather(self, strategy):
+        """Whether the strategy can gather uneven numbers of rows. Before TF 2.4 none can."""
+        return hasattr(strategy, "gather")
+
     def as_reduced(self, value, destination):
-        """A value that is the same on each replica, as a reduction to destination would return it."""
+        """A value that is the same on each replica, as a reduction to destination would return
+        it."""
         if not hasattr(destination, "values"):
             return tf.distribute.get_strategy().experimental_local_results(value)[0]
         if isinstance(value, tf.IndexedSlices) or not hasattr(value, "values"):
             return value
-        # Up to TF 2.9 or so a variable is updated with Mirrored values alone. Nothing public makes one; up to
-        # TF 2.1 it needs to be told which component is whose.
+        # Up to TF 2.9 or so a variable is updated with Mirrored values alone. Nothing public makes
+        # one; up to TF 2.1 it needs to be told which component is whose.
         from tensorflow.python.distribute import values
+
         whose = [value._device_map] if hasattr(value, "_device_map") else []
         return values.Mirrored(*(whose + [value.values]))
 
     # Graphs
+
+    def assert_on_device(self, condition, message, value=None):
+        """An op that raises InvalidArgumentError with the message unless the condition holds."""
+        if compiled_by_xla():
+            return None
+        if _ASSERT_KEEPS_THE_ORDER:
+            return tf.debugging.Assert(condition, [message] + ([] if value is None else [value]))
+        # 0 / 1, and NaN where the condition fails: a constant NaN would set off TensorFlow's own
+        # numeric checks.
+        return tf.debugging.check_numerics(0.0 / tf.cast(condition, tf.float32), message)
 
     def outermost_graph(self):
         """The graph that all is being built in, or None where eager execution is outermost."""
@@ -158,14 +255,18 @@ class Backend(object):
 
 def _divided(gather, workers):
     """A variable's way to be saved, with what is restored divided by the number of workers."""
+
     def saveable_of(factory, *args, **kwargs):
         saveable = factory(*args, **kwargs)
         restore = saveable.restore
         saveable.restore = lambda restored_tensors, restored_shapes: restore(
-            [each / workers for each in restored_tensors], restored_shapes)
+            [each / workers for each in restored_tensors], restored_shapes
+        )
         return saveable
 
-    return lambda: {key: functools.partial(saveable_of, factory) for key, factory in gather().items()}
+    return lambda: {
+        key: functools.partial(saveable_of, factory) for key, factory in gather().items()
+    }
 
 
 def _in_another_thread(function):

@@ -8,20 +8,17 @@ from gradaccum_compat.backends import base
 
 
 class TF1Backend(base.Backend):
-    """Variables as tf.contrib.eager makes them, experimental_run_v2, explicit reduction."""
+    """Variables as tf.contrib.eager makes them."""
 
     name = "tf1"
 
-    def state_variable(self, shape, dtype, name, aggregation):
-        # What tf.contrib.eager.Variable is, without the seconds that importing tf.contrib takes.
-        return self._restoring_its_share(tf.compat.v1.Variable(
-            use_resource=True, **self._variable_options(shape, dtype, name, aggregation)))
-
-    def local(self, variable):
-        return variable.get() if hasattr(variable, "get") else variable
-
-    def run(self, strategy, function, args=()):
-        return strategy.experimental_run_v2(function, args=args)
+    def state_variable(self, shape, dtype, name, aggregation, values=None):
+        # As tf.contrib.eager.Variable is, without the seconds that importing tf.contrib takes.
+        return self._restoring_its_share(
+            tf.compat.v1.Variable(
+                use_resource=True, **self._variable_options(shape, dtype, name, aggregation, values)
+            )
+        )
 
 
 BACKEND = TF1Backend()

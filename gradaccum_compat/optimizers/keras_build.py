@@ -2,10 +2,14 @@
 
 from __future__ import absolute_import, division, print_function
 
+import contextlib
+
 import tensorflow as tf
 
 from gradaccum_compat import errors
 from gradaccum_compat.backends import BACKEND
+from gradaccum_compat.core import _arguments
+from gradaccum_compat.core._graph import after
 
 
 def serves(optimizer):
@@ -13,35 +17,65 @@ def serves(optimizer):
 
 
 def create_state(optimizer, variables):
-    # The base class of 2.11 to 2.15 has no public `built`. Building twice would forget the first variables.
-    if getattr(optimizer, "built", getattr(optimizer, "_built", False)):
-        return
+    # The base class of 2.11 to 2.15 has no public `built`. Building twice would forget the first
+    # variables.
+    if not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
+        _build(optimizer, variables)
+    # Keras 3's MultiOptimizer asks a function for its optimizers when it is built.
+    _arguments.refuse_accumulating(optimizer)
+
+
+def _build(optimizer, variables):
     graph = BACKEND.outermost_graph()
     before = len(graph.get_operations()) if graph else 0
-    optimizer.build(variables)
+    with _scope_of(optimizer):
+        optimizer.build(variables)
     if graph:
         _refuse_lost_assignments(optimizer, graph.get_operations()[before:])
 
 
+def _scope_of(optimizer):
+    """The scope that apply_gradients builds in, which is part of the variables' names. Keras 3
+    names its variables by itself."""
+    # Keras 3 has no such method.
+    if not hasattr(optimizer, "aggregate_gradients"):
+        return _no_scope()
+    return tf.name_scope(optimizer.name or "optimizer")
+
+
+@contextlib.contextmanager
+def _no_scope():
+    yield
+
+
 def _refuse_lost_assignments(optimizer, operations):
-    """Keras 3's ScheduleFreeAdamW begins with copies of the weights that it assigns: a graph would not run that."""
+    """Keras 3's ScheduleFreeAdamW begins with copies of the weights that it assigns: a graph would
+    not run that."""
     initializers = [each.initializer for each in tf.compat.v1.global_variables()]
     if any(each.type == "AssignVariableOp" and each not in initializers for each in operations):
         raise errors.OptimizerError(
             "In a TF 1 graph an optimizer's state begins as its initializers say.",
             "{}, which assigns to it when it is built".format(type(optimizer).__name__),
-            "Use it in eager code or tf.function, or another optimizer.")
+            "Use it in eager code or tf.function, or another optimizer.",
+        )
 
 
-def apply_gradients(optimizer, pairs):
+def apply_gradients(optimizer, parts):
     if BACKEND.outermost_graph() is None:
-        return optimizer.apply_gradients(pairs)
-    # These leave the order of their assignments to tf.function, and in a TF 1 graph return nothing that would
-    # run them: without one they move nothing, or move by what is read too early.
-    gradients, variables = zip(*pairs)
-    return tf.function(lambda *values: _moved(optimizer, zip(values, variables)), autograph=False)(*gradients)
+        return _updated(optimizer, parts, [part.gradient for part in parts])
+    # These leave the order of their assignments to tf.function, and in a TF 1 graph return nothing
+    # that would run them: without one they update nothing, or by what is read too early.
+    function = tf.function(lambda *values: _updated(optimizer, parts, values), autograph=False)
+    return function(*[part.gradient for part in parts])
 
 
-def _moved(optimizer, pairs):
-    optimizer.apply_gradients(list(pairs))
+def _updated(optimizer, parts, gradients):
+    optional = [part.raw for part in parts if part.came is not None]
+    came = [part.came for part in parts if part.came is not None]
+    before = [BACKEND.read(variable) for variable in optional]
+    with after(before):
+        optimizer.apply_gradients(list(zip(gradients, [part.variable for part in parts])))
+        # update_step is left out for a variable without a gradient; weight decay is not.
+        for each, variable, old in zip(came, optional, before):
+            BACKEND.write(variable, tf.compat.v2.where(each, BACKEND.read(variable), old))
     return tf.constant(True)

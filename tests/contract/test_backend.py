@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
 from gradaccum_compat.backends import BACKEND
+from support import modes
 
 
 def make():

@@ -1,4 +1,5 @@
-"""What may not be handed in: a typed error that names the rule, what came in and the remedy, and no state changed."""
+"""What may not be handed in: a typed error that names the rule, what came in and the remedy, and no
+state changed."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
+from support import modes
 
 v1, errors = tf.compat.v1, ga.errors
 GOOD = [np.array([1.0, 2.0], np.float32), np.ones((4, 3), np.float32)]
@@ -31,14 +32,33 @@ def explains(caught, *words):
 # The constructor
 
 
-@pytest.mark.parametrize("options", [
-    dict(steps=0), dict(steps=-1), dict(steps=2.0), dict(steps="4"), dict(steps=True),
-    dict(loss_reduction="average"), dict(loss_reduction=None), dict(nonfinite="ignore"), dict(nonfinite=True),
-    dict(clip_norm=0), dict(clip_norm=-1.0), dict(clip_norm=float("nan")), dict(clip_norm="1"), dict(clip_norm=True),
-    dict(clip_norm=float("inf")),
-    dict(dtype="float16"), dict(dtype="bfloat16"), dict(dtype="int32"), dict(dtype="no type"), dict(dtype=None),
-    dict(reducer=3),
-], ids=repr)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(steps=0),
+        dict(steps=-1),
+        dict(steps=2.0),
+        dict(steps="4"),
+        dict(steps=True),
+        dict(loss_reduction="average"),
+        dict(loss_reduction=None),
+        dict(nonfinite="ignore"),
+        dict(nonfinite=True),
+        dict(clip_norm=0),
+        dict(clip_norm=-1.0),
+        dict(clip_norm=float("nan")),
+        dict(clip_norm="1"),
+        dict(clip_norm=True),
+        dict(clip_norm=float("inf")),
+        dict(dtype="float16"),
+        dict(dtype="bfloat16"),
+        dict(dtype="int32"),
+        dict(dtype="no type"),
+        dict(dtype=None),
+        dict(reducer=3),
+    ],
+    ids=repr,
+)
 def test_options(options):
     with pytest.raises(errors.OptionError) as caught:
         make(**options)
@@ -65,19 +85,22 @@ def _twice():
     return [variable, tf.Variable([1.0]), variable]
 
 
-@pytest.mark.parametrize("make_variables, word", [
-    (lambda: [], "non-empty"),
-    (lambda: tf.Variable([0.0]), "list or tuple"),
-    (lambda: {"a": tf.Variable([0.0])}, "list or tuple"),
-    (lambda: None, "list or tuple"),
-    (_twice, "positions 0 and 2"),
-    (lambda: [tf.Variable([0.0], trainable=False)], "not trainable"),
-    (lambda: [tf.constant([0.0])], "not a variable"),
-    (lambda: [np.zeros(3)], "not a variable"),
-    (lambda: [tf.Variable([0.0]), "v"], "position 1"),
-    (lambda: [tf.Variable([1, 2])], "int32"),
-    (lambda: [tf.Variable(tf.complex(0.0, 1.0))], "complex64"),
-])
+@pytest.mark.parametrize(
+    "make_variables, word",
+    [
+        (lambda: [], "non-empty"),
+        (lambda: tf.Variable([0.0]), "list or tuple"),
+        (lambda: {"a": tf.Variable([0.0])}, "list or tuple"),
+        (lambda: None, "list or tuple"),
+        (_twice, "positions 0 and 2"),
+        (lambda: [tf.Variable([0.0], trainable=False)], "not trainable"),
+        (lambda: [tf.constant([0.0])], "not a variable"),
+        (lambda: [np.zeros(3)], "not a variable"),
+        (lambda: [tf.Variable([0.0]), "v"], "position 1"),
+        (lambda: [tf.Variable([1, 2])], "int32"),
+        (lambda: [tf.Variable(tf.complex(0.0, 1.0))], "complex64"),
+    ],
+)
 def test_variables(make_variables, word):
     value = make_variables()
     with pytest.raises(errors.VariablesError) as caught:
@@ -103,36 +126,47 @@ def test_step_needs_steps():
 
 # Gradients
 
-two = lambda: tf.zeros([2])
-table = lambda: tf.zeros([4, 3])
+
+def two():
+    return tf.zeros([2])
 
 
-@pytest.mark.parametrize("bad, kind", [
-    (lambda: [two()], errors.GradientsError),
-    (lambda: [two(), table(), two()], errors.GradientsError),
-    (lambda: [], errors.GradientsError),
-    (lambda: two(), errors.GradientTypeError),
-    (lambda: None, errors.GradientTypeError),
-    (lambda: iter([two(), table()]), errors.GradientTypeError),
-    (lambda: [tf.zeros([3]), table()], errors.GradientsError),
-    (lambda: [tf.zeros([]), table()], errors.GradientsError),
-    (lambda: [two(), tf.zeros([3, 4])], errors.GradientsError),
-    (lambda: [tf.zeros([2], tf.int32), table()], errors.GradientTypeError),
-    (lambda: [tf.zeros([2], tf.complex64), table()], errors.GradientTypeError),
-    (lambda: [tf.constant(["a", "b"]), table()], errors.GradientTypeError),
-    (lambda: [np.zeros(2, int), table()], errors.GradientTypeError),
-    (lambda: ["gradient", table()], errors.GradientTypeError),
-    (lambda: [1.0, table()], errors.GradientTypeError),
-    (lambda: [object(), table()], errors.GradientTypeError),
-    (lambda: [(two(), None), table()], errors.GradientTypeError),
-    (lambda: [tf.SparseTensor([[0]], [1.0], [2]), table()], errors.GradientTypeError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 2]), [0])], errors.GradientsError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([2, 3]), [0])], errors.GradientsError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3], tf.int32), [0])], errors.GradientTypeError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [0.0])], errors.GradientTypeError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [4])], errors.GradientsError),
-    (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [-1])], errors.GradientsError),
-])
+def table():
+    return tf.zeros([4, 3])
+
+
+@pytest.mark.parametrize(
+    "bad, kind",
+    [
+        (lambda: [two()], errors.GradientsError),
+        (lambda: [two(), table(), two()], errors.GradientsError),
+        (lambda: [], errors.GradientsError),
+        (lambda: two(), errors.GradientTypeError),
+        (lambda: None, errors.GradientTypeError),
+        (lambda: iter([two(), table()]), errors.GradientTypeError),
+        (lambda: [tf.zeros([3]), table()], errors.GradientsError),
+        (lambda: [tf.zeros([]), table()], errors.GradientsError),
+        (lambda: [two(), tf.zeros([3, 4])], errors.GradientsError),
+        (lambda: [tf.zeros([2], tf.int32), table()], errors.GradientTypeError),
+        (lambda: [tf.zeros([2], tf.complex64), table()], errors.GradientTypeError),
+        (lambda: [tf.constant(["a", "b"]), table()], errors.GradientTypeError),
+        (lambda: [np.zeros(2, int), table()], errors.GradientTypeError),
+        (lambda: ["gradient", table()], errors.GradientTypeError),
+        (lambda: [1.0, table()], errors.GradientTypeError),
+        (lambda: [object(), table()], errors.GradientTypeError),
+        (lambda: [(two(), None), table()], errors.GradientTypeError),
+        (lambda: [tf.SparseTensor([[0]], [1.0], [2]), table()], errors.GradientTypeError),
+        (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 2]), [0])], errors.GradientsError),
+        (lambda: [two(), tf.IndexedSlices(tf.zeros([2, 3]), [0])], errors.GradientsError),
+        (
+            lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3], tf.int32), [0])],
+            errors.GradientTypeError,
+        ),
+        (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [0.0])], errors.GradientTypeError),
+        (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [4])], errors.GradientsError),
+        (lambda: [two(), tf.IndexedSlices(tf.zeros([1, 3]), [-1])], errors.GradientsError),
+    ],
+)
 @pytest.mark.parametrize("call", ["accumulate", "step"])
 def test_gradients(bad, kind, call):
     accumulator = make(steps=2)
@@ -154,8 +188,10 @@ def test_slices_for_a_scalar_variable():
 
 def test_a_shape_that_only_the_device_knows():
     accumulator = make()
-    accumulate = tf.function(accumulator.accumulate, input_signature=[
-        [tf.TensorSpec(None, tf.float32), tf.TensorSpec(None, tf.float32)]])
+    accumulate = tf.function(
+        accumulator.accumulate,
+        input_signature=[[tf.TensorSpec(None, tf.float32), tf.TensorSpec(None, tf.float32)]],
+    )
     with pytest.raises(tf.errors.InvalidArgumentError):
         accumulate([tf.zeros([5]), table()])
     assert int(accumulator.micro_count) == 0
@@ -168,7 +204,9 @@ def test_a_shape_that_only_the_device_knows():
 BAD_WEIGHTS = [-1, -0.5, float("nan"), float("inf"), -float("inf")]
 
 
-@pytest.mark.parametrize("weight", BAD_WEIGHTS + [None, "1", [1.0], True, 1j, (1,), np.ones(1), np.array(-1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "weight", BAD_WEIGHTS + [None, "1", [1.0], True, 1j, (1,), np.ones(1), np.array(-1.0)], ids=repr
+)
 def test_a_weight_that_is_none(weight):
     accumulator = make()
     with pytest.raises(errors.WeightError) as caught:
@@ -177,8 +215,16 @@ def test_a_weight_that_is_none(weight):
     assert int(accumulator.micro_count) == 0
 
 
-@pytest.mark.parametrize("weight", [lambda: tf.constant([1.0]), lambda: tf.constant("a"), lambda: tf.constant(True),
-                                    lambda: tf.constant(1j), lambda: tf.zeros([1, 1])])
+@pytest.mark.parametrize(
+    "weight",
+    [
+        lambda: tf.constant([1.0]),
+        lambda: tf.constant("a"),
+        lambda: tf.constant(True),
+        lambda: tf.constant(1j),
+        lambda: tf.zeros([1, 1]),
+    ],
+)
 def test_a_weight_tensor_of_a_wrong_kind(weight):
     with pytest.raises(errors.WeightError):
         make().accumulate([two(), table()], weight())
@@ -211,8 +257,13 @@ def test_a_weight_tensor_in_eager_code_is_a_typed_error():
 def test_another_graph():
     accumulator = make()
     with tf.Graph().as_default():
-        for call in (accumulator.apply, accumulator.reset, accumulator.gradients, lambda: accumulator.micro_count,
-                     lambda: accumulator.accumulate([two(), table()])):
+        for call in (
+            accumulator.apply,
+            accumulator.reset,
+            accumulator.gradients,
+            lambda: accumulator.micro_count,
+            lambda: accumulator.accumulate([two(), table()]),
+        ):
             with pytest.raises(errors.ContextError) as caught:
                 call()
             explains(caught, "eager execution", "a tf.Graph")
@@ -239,12 +290,17 @@ def test_another_strategy():
 def test_errors_are_of_one_family():
     with pytest.raises(errors.GradAccumError):
         make(steps=0)
-    assert issubclass(errors.OptionError, ValueError) and issubclass(errors.OptimizerError, TypeError)
-    assert issubclass(errors.GradientTypeError, TypeError) and issubclass(errors.ContextError, RuntimeError)
+    assert issubclass(errors.OptionError, ValueError) and issubclass(
+        errors.OptimizerError, TypeError
+    )
+    assert issubclass(errors.GradientTypeError, TypeError) and issubclass(
+        errors.ContextError, RuntimeError
+    )
 
 
 def test_errors_come_through_autograph():
-    """With their type from TF 2.0 on; AutoGraph of TF 1 knows the types that are built in and no other."""
+    """With their type from TF 2.0 on; AutoGraph of TF 1 knows the types that are built in and no
+    other."""
     accumulator, kind = make(), errors.GradientsError if ga.backend().name == "tf2" else Exception
 
     @tf.function

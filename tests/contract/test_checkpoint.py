@@ -1,4 +1,5 @@
-"""A cycle that is interrupted, saved, restored and finished makes the update that an uninterrupted one makes."""
+"""A cycle that is interrupted, saved, restored and finished makes the update that an uninterrupted
+one makes."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import cycles
 import gradaccum_compat as ga
+from support import cycles, small_sums
 
 v1 = tf.compat.v1
 
@@ -52,17 +53,38 @@ def test_counters_are_restored(tmpdir):
     restored.checkpoint.restore(path)
     accumulator = restored.accumulator
     assert [int(accumulator.micro_count), int(accumulator.update_count)] == [2, 1]
-    assert float(accumulator.total_weight) == sum(cycles.micro_batch(number)[1] for number in (4, 5))
+    assert float(accumulator.total_weight) == sum(
+        cycles.micro_batch(number)[1] for number in (4, 5)
+    )
 
 
-def test_keys_are_stable(tmpdir):
-    """A checkpoint of another TensorFlow, or of an older release of this package, is found by these."""
+@pytest.mark.parametrize(
+    "elements, sums",
+    [
+        (0, ["sums/0", "sums/1"]),
+        (3, ["packed/0", "packed_shapes", "sums/1"]),
+        (100, ["packed/0", "packed_shapes"]),
+    ],
+)
+def test_keys_are_stable(tmpdir, monkeypatch, elements, sums):
+    """A checkpoint of another TensorFlow, or of an older release of this package, is found by
+    these."""
+    small_sums.patch(monkeypatch, elements)
     path = cycles.Program().run(0, 1).checkpoint.write(str(tmpdir.join("checkpoint")))
     suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
-    keys = [name[:-len(suffix)] for name, _ in tf.train.list_variables(path) if name.startswith("accumulator")]
-    assert sorted(keys) == ["accumulator/_cycle/" + key for key in (
-        "dense", "micro_count", "rows/blocks", "rows/flags", "seen", "skipped_count", "sums/0", "sums/1",
-        "total_weight", "update_count")]
+    keys = [
+        name[: -len(suffix)]
+        for name, _ in tf.train.list_variables(path)
+        if name.startswith("accumulator")
+    ]
+    assert sorted(keys) == [
+        "accumulator/_cycle/" + key
+        for key in sorted(
+            sums
+            + ["dense", "micro_count", "rows/blocks", "rows/flags", "seen", "skipped_count"]
+            + ["total_weight", "update_count", "weight_exact"]
+        )
+    ]
 
 
 def test_the_weights_and_the_optimizer_are_not_saved_a_second_time():
@@ -105,12 +127,28 @@ def test_a_saver_in_mid_cycle(tmpdir):
     np.testing.assert_array_equal(*ends)
 
 
-def test_names_in_a_graph_are_stable():
+@pytest.mark.parametrize(
+    "elements, sums", [(0, ["sum_0"]), (2, ["packed_float32", "packed_shapes"])]
+)
+def test_names_in_a_graph_are_stable(monkeypatch, elements, sums):
     """A Saver finds them by name, wherever in the program the accumulator is made."""
+    small_sums.patch(monkeypatch, elements)
     graph = tf.Graph()
     with graph.as_default(), v1.name_scope("training"):
         train_op(graph)
         names = [variable.op.name for variable in v1.global_variables()]
-    assert [name for name in names if name.startswith("accumulator/")] == ["accumulator/" + name for name in (
-        "sum_0", "micro_count", "total_weight", "update_count", "skipped_count", "seen", "dense",
-        "row_flags", "block_flags")]
+    assert [name for name in names if name.startswith("accumulator/")] == [
+        "accumulator/" + name
+        for name in sums
+        + [
+            "micro_count",
+            "total_weight",
+            "update_count",
+            "skipped_count",
+            "seen",
+            "dense",
+            "row_flags",
+            "block_flags",
+            "weight_exact",
+        ]
+    ]

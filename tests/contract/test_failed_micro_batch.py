@@ -1,4 +1,5 @@
-"""A micro-batch that fails on the device: counted nowhere if it fails early, never half of it in an update."""
+"""A micro-batch that fails on the device: counted nowhere if it fails early, never half of it in an
+update."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -21,11 +22,13 @@ def _fails_at(kind, wait):
         if fails == kind:
             raise ValueError("the device is out of luck")
         return np.float32(1)
+
     return lambda fails: tf.reshape(tf.numpy_function(value, [fails], tf.float32), [])
 
 
 def _gradients(fails, scale):
-    """As backpropagation makes them: the last variable's first, after the forward pass; the first one's a while later."""
+    """As backpropagation makes them: the last variable's first, after the forward pass; the first
+    one's a while later."""
     forward = _fails_at(EARLY, 0)(fails) * scale
     backward = forward * _fails_at(LATE, 0.3)(fails + 0 * forward)
     return [backward * tf.ones([2]), forward * tf.ones([3, 2])]
@@ -36,7 +39,9 @@ class Functions(object):
 
     def __init__(self, **options):
         self.variables = [tf.Variable(value) for value in VALUES]
-        self.accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(1.0), self.variables, **options)
+        self.accumulator = ga.Accumulator(
+            v1.train.GradientDescentOptimizer(1.0), self.variables, **options
+        )
         self._add = tf.function(lambda *given: self.accumulator.accumulate(_gradients(*given)))
 
     def accumulate(self, fails, scale):
@@ -55,10 +60,14 @@ class Session(object):
     def __init__(self, **options):
         with tf.Graph().as_default() as graph:
             self.variables = [v1.Variable(value, use_resource=True) for value in VALUES]
-            self.accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(1.0), self.variables, **options)
+            self.accumulator = ga.Accumulator(
+                v1.train.GradientDescentOptimizer(1.0), self.variables, **options
+            )
             self._given = [v1.placeholder(tf.float32, []) for _ in range(2)]
             self._add = self.accumulator.accumulate(_gradients(*self._given))
-            self._calls = {name: getattr(self.accumulator, name)() for name in ("apply", "reset", "gradients")}
+            self._calls = {
+                name: getattr(self.accumulator, name)() for name in ("apply", "reset", "gradients")
+            }
             self._session = v1.Session(graph=graph)
             self._session.run(v1.global_variables_initializer())
 
@@ -101,7 +110,9 @@ def test_one_that_fails_halfway_is_in_no_update(run):
     fail(run, LATE, 100.0)
     assert run.accumulate(FINE, 3.0) == 2
     for name in ("gradients", "apply"):
-        with pytest.raises((tf.errors.InvalidArgumentError, ga.errors.IncompleteCycleError)) as caught:
+        with pytest.raises(
+            (tf.errors.InvalidArgumentError, ga.errors.IncompleteCycleError)
+        ) as caught:
             run.call(name)
         assert "failed while it was being added" in str(caught.value)
     check(run, 0.0)
@@ -141,3 +152,37 @@ def test_eager_code_says_it_with_an_error_of_its_own():
         with pytest.raises(ga.errors.IncompleteCycleError):
             call()
     assert not bool(run.accumulator.apply())
+
+
+class FailsAfterwards(v1.train.GradientDescentOptimizer):
+    """Updates the variable, and fails then on the device."""
+
+    fails = True
+
+    def _resource_apply_dense(self, grad, handle):
+        updated = super(FailsAfterwards, self)._resource_apply_dense(grad, handle)
+
+        def fail():
+            if self.fails:
+                raise ValueError("the device is out of luck")
+            return np.float32(1)
+
+        with tf.control_dependencies([updated]):
+            return tf.numpy_function(fail, [], tf.float32).op
+
+
+def test_an_update_that_fails_halfway_is_not_made_twice():
+    variable, optimizer = tf.Variable([0.0]), FailsAfterwards(1.0)
+    accumulator = ga.Accumulator(optimizer, [variable], steps=2)
+    step = tf.function(lambda: accumulator.step([tf.ones([1])]))
+    step()
+    with pytest.raises(tf.errors.OpError):
+        step()
+    optimizer.fails = False
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        step()
+    assert "an update that failed" in str(caught.value)
+    np.testing.assert_array_equal(variable.numpy(), [-1.0])
+    accumulator.reset()
+    assert [bool(step()) for _ in range(2)] == [False, True]
+    np.testing.assert_array_equal(variable.numpy(), [-2.0])

@@ -1,7 +1,8 @@
 """What the numbers mean: each loss_reduction, uneven weights, partial cycles, over several cycles.
 
-SGD with a learning rate of 1 moves the weights by the gradient itself, so that after each update the
-weights are compared with what NumPy says; test_optimizers.py does the same with optimizers that have state.
+SGD with a learning rate of 1 moves the weights by the gradient itself, so that after each update
+the weights are compared with what NumPy says; test_optimizers.py does the same with optimizers that
+have state.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -9,7 +10,7 @@ from __future__ import absolute_import, division, print_function
 import numpy as np
 import pytest
 
-from reference import Reference
+from support.reference import Reference
 
 SHAPES = [(3,), (2, 2), ()]
 
@@ -20,8 +21,11 @@ def draw(seed, scale=1.0):
 
 
 def check_cycles(mode, cycles, **options):
-    """Runs the cycles, lists of weights, and compares the weights after each update with the reference."""
-    run, reference = mode(draw(0), **options), Reference(SHAPES, options.get("loss_reduction", "mean"))
+    """Runs the cycles, lists of weights, and compares the weights after each update with the
+    reference."""
+    run, reference = mode(draw(0), **options), Reference(
+        SHAPES, options.get("loss_reduction", "mean")
+    )
     expected, seed = [np.asarray(each, np.float64) for each in draw(0)], 1
     for number, weights in enumerate(cycles):
         reference.reset()
@@ -32,7 +36,9 @@ def check_cycles(mode, cycles, **options):
         assert run.apply()
         expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
         for got, want in zip(run.weights(), expected):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number
+            )
 
 
 @pytest.mark.parametrize("loss_reduction", ["mean", "sum", "global_mean", "none"])
@@ -46,8 +52,9 @@ def test_a_weight_of_any_numeric_type(mode):
 
 
 def test_a_weight_that_is_no_float32(mode):
-    """Token counts beyond 2 ** 24 and fractions are weighed in float64 before they meet the gradients."""
-    check_cycles(mode, [[2.0 ** 24 + 1, 0.1], [1e-3, 1e3]])
+    """Token counts beyond 2 ** 24 and fractions are weighed in float64 before they meet the
+    gradients."""
+    check_cycles(mode, [[2.0**24 + 1, 0.1], [1e-3, 1e3]])
 
 
 def test_the_weight_of_none_is_ignored(mode):
@@ -91,7 +98,13 @@ def test_step_applies_what_accumulate_has_brought_over_the_boundary(mode):
 
 def test_counters_follow_the_cycle(mode):
     run = mode(draw(0))
-    read = lambda: [run.counter(name) for name in ("micro_count", "total_weight", "update_count", "skipped_count")]
+
+    def read():
+        return [
+            run.counter(name)
+            for name in ("micro_count", "total_weight", "update_count", "skipped_count")
+        ]
+
     assert read() == [0, 0, 0, 0]
     run.accumulate(draw(1), 2.5)
     run.accumulate(draw(2), 4)

@@ -2,16 +2,21 @@
 
 from __future__ import absolute_import, division, print_function
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import replicas
+from gradaccum_compat.microbatch import size
+from gradaccum_compat.microbatch.batch import Batch
+from support import replicas
 
 v1, errors = tf.compat.v1, ga.errors
 #: Elements of 4 bytes that no machine has.
-TOO_MANY = 2 ** 45
+TOO_MANY = 2**45
 #: The sizes of the slices that memory_for had no room for.
 REFUSED = []
 
@@ -22,7 +27,9 @@ def _nothing_refused():
 
 
 def memory_for(examples, room):
-    """1.0 where there is room, and otherwise what TensorFlow makes of a kernel that got no memory."""
+    """1.0 where there is room, and otherwise what TensorFlow makes of a kernel that got no
+    memory."""
+
     def allocate(examples, room):
         if examples > room:
             REFUSED.append(int(examples))
@@ -33,14 +40,16 @@ def memory_for(examples, room):
 
 
 def really_memory_for(examples, room):
-    """The same with a tensor that no machine has memory for; TensorFlow may wait 10 s for some to become free."""
+    """The same with a tensor that no machine has memory for; TensorFlow may wait 10 s for some to
+    become free."""
     elements = tf.where(examples > room, tf.constant(TOO_MANY, tf.int64), tf.constant(1, tf.int64))
     # On random numbers: TF 1.14 makes nothing of a fill that is reduced at once.
     return 1.0 + 0.0 * tf.reduce_max(tf.random.uniform([elements]))
 
 
 class Model(object):
-    """A loss that fits for slices of up to `room` examples, and notes the size of each slice that it saw whole."""
+    """A loss that fits for slices of up to `room` examples, and notes the size of each slice that
+    it saw whole."""
 
     def __init__(self, room, memory=memory_for):
         self.room, self.memory = room, memory
@@ -79,7 +88,8 @@ def test_a_kernel_that_really_gets_no_memory():
 
 
 def test_a_failed_try_leaves_no_trace_in_the_state():
-    """Two tries fail after they have counted; what is left is one count for each slice of the third."""
+    """Two tries fail after they have counted; what is left is one count for each slice of the
+    third."""
     model = Model(2)
     model.run(8)
     assert model.written.numpy() == 4
@@ -111,7 +121,9 @@ def test_is_remembered_for_a_lambda_that_is_made_anew():
     model = Model(2)
 
     def run(factor):
-        loss_fn = lambda x: model.loss(x)[0] * factor
+        def loss_fn(x):
+            return model.loss(x)[0] * factor
+
         return ga.microbatch_gradients(loss_fn, [model.variable], tf.ones([8, 2]), "auto")
 
     assert list(run(1.0).gradients[0].numpy()) == [1.0, 1.0]
@@ -146,7 +158,9 @@ def test_none_and_rows():
     def loss_fn(batch):
         return tf.reduce_mean(tf.gather(table, batch["ids"]))
 
-    big = ga.microbatch_gradients(loss_fn, [table, unused], {"ids": tf.constant([3, 3, 1]), "none": None}, "auto")
+    big = ga.microbatch_gradients(
+        loss_fn, [table, unused], {"ids": tf.constant([3, 3, 1]), "none": None}, "auto"
+    )
     assert sorted(big.gradients[0].indices.numpy()) == [1, 3]
     assert big.gradients[1] is None and big.extras is None
 
@@ -182,7 +196,8 @@ def test_variables_that_are_made_on_the_first_call():
 
 
 def test_replicas_agree():
-    """One replica has 8 examples and runs out, the other has 3 and would not: both take 4 slices."""
+    """One replica has 8 examples and runs out, the other has 3 and would not: both take 4
+    slices."""
     with replicas.strategy().scope():
         variable = tf.Variable([1.0])
 
@@ -210,7 +225,9 @@ def test_needs_eager_code():
     variable = tf.Variable([1.0])
 
     def compute():
-        return ga.microbatch_gradients(lambda x: tf.reduce_mean(x * variable), [variable], tf.ones([2, 1]), "auto")
+        return ga.microbatch_gradients(
+            lambda x: tf.reduce_mean(x * variable), [variable], tf.ones([2, 1]), "auto"
+        )
 
     with pytest.raises(errors.EagerRequiredError) as caught:
         tf.function(compute, autograph=False)()
@@ -219,8 +236,38 @@ def test_needs_eager_code():
         compute()
 
 
-@pytest.mark.parametrize("variables, batch, kind", [
-    ([], (1.0,), errors.VariablesError), (None, (), errors.OptionError), (None, (tf.ones,), errors.OptionError)])
+@pytest.mark.parametrize(
+    "variables, batch, kind",
+    [
+        ([], (1.0,), errors.VariablesError),
+        (None, (), errors.OptionError),
+        (None, (tf.ones,), errors.OptionError),
+    ],
+)
 def test_bad_input(variables, batch, kind):
     with pytest.raises(kind):
-        ga.microbatch_gradients(tf.reduce_mean, [tf.Variable([1.0])] if variables is None else variables, batch, "auto")
+        ga.microbatch_gradients(
+            tf.reduce_mean, [tf.Variable([1.0])] if variables is None else variables, batch, "auto"
+        )
+
+
+def test_nothing_of_the_user_s_is_kept_alive():
+    """The sizes are numbers, and the traces go with their loss_fn."""
+    model = Model(2)
+    model.run(4)
+    alive = [weakref.ref(model), weakref.ref(model.variable)]
+    del model
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
+
+
+def test_the_size_is_not_another_variable_s():
+    """A size found for variables that are gone is not taken for new ones of the same id."""
+
+    def size_of(model):
+        return size._size(model.loss, [model.variable], Batch(tf.ones([4, 2])))
+
+    first, second = Model(2), Model(2)
+    size_of(first).room = 3
+    assert size_of(first).room == 3 and size_of(second).room is None
+    assert not size_of(first).are([second.variable])

@@ -1,4 +1,5 @@
-"""microbatch_gradients with many slices, of which most run in a loop: the same numbers from a graph that does not grow."""
+"""microbatch_gradients with many slices, of which most run in a loop: the same numbers from a graph
+that does not grow."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -7,19 +8,18 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
-import replicas
-from gradaccum_compat import _slice_loop
-from microbatch_contexts import Made, compiled, draw, flat, function, static_function
+from gradaccum_compat.microbatch import loop
+from support import modes, replicas
+from support.microbatch_contexts import Made, compiled, draw, flat, function, static_function
 
-TURN = _slice_loop.TURN
-needs_jit = pytest.mark.skipif(modes.JIT is None, reason="tf.function compiles with XLA from TF 2.1 on")
+TURN = loop.TURN
+needs_jit = pytest.mark.skipif(modes.JIT is None, reason=modes.NO_JIT)
 
 
 @pytest.fixture(autouse=True)
 def _short_turns(monkeypatch):
     """A loop from five slices on, two of them in a turn."""
-    monkeypatch.setattr(_slice_loop, "TURN", 2)
+    monkeypatch.setattr(loop, "TURN", 2)
 
 
 #: TF 1.14 lets go of a graph with its function.
@@ -44,8 +44,11 @@ def network(made, x, y):
 
 
 def sliced(made, steps, returned=lambda x, y, loss: loss):
-    return lambda tensors: flat(ga.microbatch_gradients(
-        lambda batch: returned(batch[0], batch[1], network(made, *batch)), made, tensors, steps))
+    return lambda tensors: flat(
+        ga.microbatch_gradients(
+            lambda batch: returned(batch[0], batch[1], network(made, *batch)), made, tensors, steps
+        )
+    )
 
 
 def whole(made, arrays):
@@ -92,8 +95,10 @@ def test_weights_that_only_the_device_knows():
 
     arrays[1] = np.concatenate([counts[:, np.newaxis], arrays[1][:, 1:]], 1).astype(np.float32)
     got = static_function(sliced(made, 8, weighed), arrays)
-    parts = [(whole(made, [each[begin:begin + 3] for each in arrays]), counts[begin:begin + 3].sum())
-             for begin in range(0, 24, 3)]
+    parts = [
+        (whole(made, [each[begin : begin + 3] for each in arrays]), counts[begin : begin + 3].sum())
+        for begin in range(0, 24, 3)
+    ]
     assert got[1] == counts.sum()
     for position, ours in enumerate(got[:1] + got[2:]):
         want = sum(part[position].numpy() * float(weight) for part, weight in parts) / counts.sum()
@@ -102,11 +107,18 @@ def test_weights_that_only_the_device_knows():
 
 def test_extras_come_one_row_a_slice():
     made, arrays = fresh(24)
-    with_extras = lambda x, y, loss: (loss, None, {"x": tf.reduce_sum(x, 0), "none": None, "noise": tf.random.uniform([])})
+
+    def with_extras(x, y, loss):
+        return (
+            loss,
+            None,
+            {"x": tf.reduce_sum(x, 0), "none": None, "noise": tf.random.uniform([])},
+        )
 
     def compute(tensors):
         extras = ga.microbatch_gradients(
-            lambda batch: with_extras(batch[0], batch[1], network(made, *batch)), made, tensors, 8).extras
+            lambda batch: with_extras(batch[0], batch[1], network(made, *batch)), made, tensors, 8
+        ).extras
         assert extras["none"] is None
         return [extras["x"], extras["noise"]]
 
@@ -119,8 +131,14 @@ def test_extras_come_one_row_a_slice():
 def test_half_precision_adds_up_in_float32():
     made = Made([np.ones(1, np.float16)])
     x = np.full((4096, 1), 1.0, np.float16)
-    compute = lambda tensors: flat(ga.microbatch_gradients(
-        lambda batch: (tf.reduce_sum(batch[0] * made()[0]), 1.0), made, tensors, 4096))
+
+    def compute(tensors):
+        return flat(
+            ga.microbatch_gradients(
+                lambda batch: (tf.reduce_sum(batch[0] * made()[0]), 1.0), made, tensors, 4096
+            )
+        )
+
     got = static_function(compute, [x])
     assert got[2].dtype == np.float16 and got[2].tolist() == [1.0] and got[0] == 1.0
 
@@ -133,15 +151,22 @@ def test_state_that_loss_fn_makes_on_its_first_call():
             made.append(tf.Variable([1.0, 2.0, 3.0]))
         return tf.reduce_mean(tf.square(batch[0] * made[0] - batch[1]))
 
-    got = static_function(lambda tensors: flat(ga.microbatch_gradients(loss_fn, lambda: made, tensors, 8)), arrays)
+    got = static_function(
+        lambda tensors: flat(ga.microbatch_gradients(loss_fn, lambda: made, tensors, 8)), arrays
+    )
     want = 2 * (arrays[0] * (arrays[0] * [1.0, 2.0, 3.0] - arrays[1])).mean(0) / 3
     np.testing.assert_allclose(got[2], want, rtol=1e-6, atol=1e-6)
 
 
 def test_rows_and_unknown_sizes_are_unrolled():
     made, ids = Made([draw(50, 2)]), np.random.RandomState(0).randint(0, 50, [24]).astype("int32")
-    loss_fn = lambda batch: tf.reduce_mean(tf.square(tf.gather(made()[0], batch[0])))
-    compute = lambda tensors: flat(ga.microbatch_gradients(loss_fn, made, tensors, 8))
+
+    def loss_fn(batch):
+        return tf.reduce_mean(tf.square(tf.gather(made()[0], batch[0])))
+
+    def compute(tensors):
+        return flat(ga.microbatch_gradients(loss_fn, made, tensors, 8))
+
     assert not loops_of(graph_of(compute, [ids]))
     values, rows = static_function(compute, [ids])[2:4]
     table = made()[0].numpy()
@@ -161,8 +186,12 @@ def test_other_variables_in_later_slices_are_refused():
         calls.append(batch)
         return tf.reduce_mean(batch[0] * made()[len(calls) > 2])
 
-    with pytest.raises(Exception) as caught:  # AutoGraph puts one of its own in the place of a VariablesError
-        static_function(lambda tensors: flat(ga.microbatch_gradients(loss_fn, made, tensors, 8)), [draw(24, 2)])
+    with pytest.raises(
+        Exception
+    ) as caught:  # AutoGraph puts one of its own in the place of a VariablesError
+        static_function(
+            lambda tensors: flat(ga.microbatch_gradients(loss_fn, made, tensors, 8)), [draw(24, 2)]
+        )
     assert "same variables" in str(caught.value)
 
 
@@ -174,7 +203,9 @@ def test_replicas_may_talk_to_each_other_in_each_slice():
     x = tf.constant(draw(24, 2))
 
     def loss_fn(batch):
-        mean = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_mean(batch))
+        mean = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.MEAN, tf.reduce_mean(batch)
+        )
         return tf.reduce_mean(batch * variable) + tf.stop_gradient(mean)
 
     @tf.function
@@ -195,16 +226,19 @@ def nodes(made, arrays, steps):
 
 
 def test_the_graph_does_not_grow_with_the_slices(monkeypatch):
-    monkeypatch.setattr(_slice_loop, "TURN", TURN)
+    monkeypatch.setattr(loop, "TURN", TURN)
     made, arrays = fresh(3 * 64)
     assert nodes(made, arrays, 2 * TURN + TURN) == nodes(made, arrays, 64)
 
 
 def test_the_first_turn_waits_for_the_slices_ahead_of_it():
-    """Or it would begin at once, and its gradients wait for the sums: all of them in memory twice."""
+    """Or it would begin at once, and its gradients wait for the sums: all of them in memory
+    twice."""
     made, arrays = fresh(24)
-    loop, = loops_of(graph_of(sliced(made, 8), arrays))
-    position = next(each.op for each in loop.inputs if each.op.control_inputs and each.op.type == "Const")
+    (loop,) = loops_of(graph_of(sliced(made, 8), arrays))
+    position = next(
+        each.op for each in loop.inputs if each.op.control_inputs and each.op.type == "Const"
+    )
     sums = set(each.op for each in loop.inputs if each.shape.as_list() in ([3, 2], [2]))
     assert len(sums) == 2 and sums <= set(position.control_inputs)
 
@@ -212,7 +246,7 @@ def test_the_first_turn_waits_for_the_slices_ahead_of_it():
 @pytest.mark.parametrize("steps, traced", [(8, 8), (9, 5), (12, 8), (64, 8)])
 def test_loss_fn_is_traced_for_eight_slices_at_most(monkeypatch, steps, traced):
     """Each takes memory for its part of the graph, before the first one runs."""
-    monkeypatch.setattr(_slice_loop, "TURN", TURN)
+    monkeypatch.setattr(loop, "TURN", TURN)
     (made, arrays), calls = fresh(steps), []
 
     def loss_fn(batch):

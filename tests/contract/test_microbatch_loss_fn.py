@@ -1,4 +1,5 @@
-"""What the loss_fn of microbatch_gradients may do, and where: randomness, control flow, state, replicas."""
+"""What the loss_fn of microbatch_gradients may do, and where: randomness, control flow, state,
+replicas."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -7,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
-import replicas
-from microbatch_contexts import context  # noqa: F401, a fixture
-from microbatch_contexts import Made
+from support import modes, replicas
+from support.microbatch_contexts import Made
 
 v1, errors = tf.compat.v1, ga.errors
 
@@ -27,8 +26,10 @@ def test_each_slice_has_random_numbers_of_its_own(context):
         loss = loss_fn(batch)
         return loss, 1.0, v1.nn.dropout(batch, rate=0.5)
 
-    masks, = context(lambda batch: [ga.microbatch_gradients(each_slice, made, batch[0], 4).extras],
-                     [np.ones((8, 16), np.float32)])
+    (masks,) = context(
+        lambda batch: [ga.microbatch_gradients(each_slice, made, batch[0], 4).extras],
+        [np.ones((8, 16), np.float32)],
+    )
     assert len({mask.tobytes() for mask in masks}) == 4
 
 
@@ -63,7 +64,8 @@ def test_the_call_stands_in_a_loop_that_autograph_converts():
         for number in tf.range(3):
             if number > 0:
                 total += ga.microbatch_gradients(
-                    lambda batch: tf.reduce_mean(batch * variable), [variable], x, 2).gradients[0]
+                    lambda batch: tf.reduce_mean(batch * variable), [variable], x, 2
+                ).gradients[0]
         return total
 
     np.testing.assert_array_equal(train(tf.constant([[1.0], [3.0]])).numpy(), [4.0])
@@ -77,8 +79,10 @@ def test_state_that_loss_fn_writes_is_written_once_a_slice_in_order():
         with tf.control_dependencies([seen.assign(seen * 10 + tf.reduce_sum(x))]):
             return tf.identity(loss)
 
-    for compute in (lambda x: ga.microbatch_gradients(loss_fn, [variable], x, 3).loss,
-                    tf.function(lambda x: ga.microbatch_gradients(loss_fn, [variable], x, 3).loss)):
+    for compute in (
+        lambda x: ga.microbatch_gradients(loss_fn, [variable], x, 3).loss,
+        tf.function(lambda x: ga.microbatch_gradients(loss_fn, [variable], x, 3).loss),
+    ):
         seen.assign(0.0)
         compute(tf.constant([[1.0], [2.0], [3.0]]))
         assert seen.numpy() == 123.0
@@ -100,7 +104,11 @@ def test_keras_variables():
     layer = tf.keras.layers.Dense(1, kernel_initializer="ones")
     layer.build([None, 2])
     gradients = ga.microbatch_gradients(
-        lambda x: tf.reduce_mean(layer(x)), layer.trainable_variables, tf.constant([[1.0, 2.0], [3.0, 4.0]]), 2)[1]
+        lambda x: tf.reduce_mean(layer(x)),
+        layer.trainable_variables,
+        tf.constant([[1.0, 2.0], [3.0, 4.0]]),
+        2,
+    )[1]
     np.testing.assert_array_equal(gradients[0].numpy(), [[2.0], [3.0]])
 
 
@@ -110,7 +118,9 @@ def test_loops_and_reference_variables_of_a_tf1_graph(resource):
         variable = v1.Variable([2.0], use_resource=resource)
 
         def loss_fn(x):
-            _, power = tf.while_loop(lambda i, _: i < 2, lambda i, p: (i + 1, p * x[0, 0]), (0, tf.ones([])))
+            _, power = tf.while_loop(
+                lambda i, _: i < 2, lambda i, p: (i + 1, p * x[0, 0]), (0, tf.ones([]))
+            )
             return tf.reduce_sum(variable) * power
 
         big = ga.microbatch_gradients(loss_fn, [variable], tf.constant([[1.0], [3.0]]), 2)
@@ -124,7 +134,9 @@ def test_one_trace_serves_all_sizes_of_a_batch():
     @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32)])
     def train(x):
         traces.append(1)
-        return ga.microbatch_gradients(lambda x: tf.reduce_mean(x * variable), [variable], x, 4).gradients[0]
+        return ga.microbatch_gradients(
+            lambda x: tf.reduce_mean(x * variable), [variable], x, 4
+        ).gradients[0]
 
     for examples in (8, 7, 3, 1):
         x = np.arange(examples, dtype=np.float32)[:, None]
@@ -145,13 +157,17 @@ def test_each_replica_gets_the_mean_over_its_own_batch():
         accumulator.accumulate(big.gradients, big.weight)
         return big.weight
 
-    train = lambda batch: replicas.run(on_replica, (batch,))
+    def train(batch):
+        return replicas.run(on_replica, (batch,))
+
     values = [[[1.0], [2.0], [3.0]]] + [[[10.0]]] * (replicas.COUNT - 1)
     expected = (6.0 + 10.0 * (replicas.COUNT - 1)) / (2 + replicas.COUNT)
     for number, call in enumerate((train, tf.function(train)), 1):
         call(replicas.run(lambda: tf.constant(values[replicas.replica()])))
         accumulator.apply()
-        np.testing.assert_allclose(variable.read_value().numpy(), [1.0 - expected * number], rtol=1e-6)
+        np.testing.assert_allclose(
+            variable.read_value().numpy(), [1.0 - expected * number], rtol=1e-6
+        )
 
 
 def test_outside_of_the_replicas_is_refused():
@@ -159,5 +175,7 @@ def test_outside_of_the_replicas_is_refused():
         variable = tf.Variable([1.0])
         for steps in (2, "auto"):
             with pytest.raises(errors.ContextError) as caught:
-                ga.microbatch_gradients(lambda x: tf.reduce_mean(x * variable), [variable], tf.ones([2, 1]), steps)
+                ga.microbatch_gradients(
+                    lambda x: tf.reduce_mean(x * variable), [variable], tf.ones([2, 1]), steps
+                )
             assert "strategy.run" in str(caught.value)

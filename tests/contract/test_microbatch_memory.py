@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
-import modes
+from support import modes, processes
 
-# XLA of 2.1 to 2.4, where the argument is called experimental_compile, keeps more: 113 MiB on 2.1, of 212 for the batch.
-needs_jit = pytest.mark.skipif("jit_compile" not in (modes.JIT or {}), reason="XLA keeps the bound from TF 2.5 on")
+# XLA of 2.1 to 2.4, where the argument is called experimental_compile, keeps more: 113 MiB on 2.1,
+# of 212 for the batch.
+needs_jit = pytest.mark.skipif(
+    "jit_compile" not in (modes.JIT or {}), reason="XLA keeps the bound from TF 2.5 on"
+)
 
 # Memory
 
@@ -52,18 +55,28 @@ print(peak() - before)
 
 
 def _peak(steps, jit):
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # What is freed goes back at once: otherwise the peak is glibc's, with what each thread keeps for later.
-    environment = dict(os.environ, PYTHONPATH=root, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="",
-                       MALLOC_MMAP_THRESHOLD_="65536")
+    # What is freed goes back at once: otherwise the peak is glibc's, with what each thread keeps
+    #     for later.
+    environment = processes.environment(
+        TF_CPP_MIN_LOG_LEVEL="3",
+        CUDA_VISIBLE_DEVICES="",
+        MALLOC_MMAP_THRESHOLD_="65536",
+    )
     output = subprocess.check_output(
-        [sys.executable, "-c", _PROGRAM.format(jit=jit), str(steps)], env=environment, universal_newlines=True)
+        [sys.executable, "-c", _PROGRAM.format(jit=jit), str(steps)],
+        env=environment,
+        universal_newlines=True,
+    )
     return int(output.split()[-1])
 
 
 # A child's peak in getrusage begins at its parent's; the one in /proc is its own.
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells a process its peak of memory")
-@pytest.mark.parametrize("jit", [{}, pytest.param(modes.JIT, marks=needs_jit)], ids=["function", "compiled_loss"])
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/status"), reason="Linux tells a process its peak of memory"
+)
+@pytest.mark.parametrize(
+    "jit", [{}, pytest.param(modes.JIT, marks=needs_jit)], ids=["function", "compiled_loss"]
+)
 def test_memory_of_one_slice(jit):
     """12 activations of 16 MiB each: about 200 MiB at once, and an eighth of it in 8 slices."""
     whole, sliced = _peak(1, jit), _peak(8, jit)

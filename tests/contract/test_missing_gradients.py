@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import modes
-from reference import Reference
+import gradaccum_compat as ga
+from support import modes
+from support.reference import Reference
 
 v1 = tf.compat.v1
 SHAPES = [(2,), (3,)]
@@ -44,7 +45,9 @@ def test_none_adds_nothing_and_counts_its_weight(mode, pattern):
         assert run.apply()
         expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
         for got, want in zip(run.weights(), expected):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % cycle)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % cycle
+            )
 
 
 def test_nothing_of_the_last_cycle_is_left_under_a_none(mode):
@@ -84,27 +87,46 @@ def test_no_gradient_anywhere_is_no_update(mode):
     assert run.gradients() == [None, None]
 
 
-def test_a_variable_seen_before_gets_zeros_as_the_big_batch_would(mode):
-    """Momentum goes on moving it, in whatever order the layouts were met."""
+def test_no_gradient_in_a_cycle_is_none_for_the_optimizer(mode):
+    """Momentum leaves the variable alone, in whatever order the kinds of cycles come."""
     run, plain = mode(zeros(), momentum), mode(zeros(), momentum)
-    for gradients in ([A, B], [A, None]):
+    for gradients in ([A, B], [A, None], [None, B], [A, B]):
         run.accumulate(gradients)
         run.apply()
-        plain.plain_apply([A if gradients[0] is not None else 0 * A, B if gradients[1] is not None else 0 * B])
+        plain.plain_apply(gradients)
         for got, want in zip(run.weights(), plain.weights()):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", [modes.sgd, momentum, lambda: v1.train.AdamOptimizer(0.1)])
 def test_a_graph_built_before_a_variable_had_a_gradient_applies_it_too(mode, optimizer):
-    """Heads used in turn: the trace for head A is older than head B, and must not lose B's gradient."""
+    """Heads used in turn: the trace for head A is older than head B, and must not lose B's
+    gradient."""
     run, plain = mode(zeros(), optimizer, steps=2), mode(zeros(), optimizer)
-    cycles = [([A, None], [A, None]), ([A, None], [None, B]), ([None, 2 * B], [3 * A, None]), ([A, None], [A, None])]
-    for number, (first, second) in enumerate(cycles):
+    cycles = [
+        ([A, None], [A, None]),
+        ([A, None], [None, B]),
+        ([None, 2 * B], [3 * A, None]),
+        ([A, None], [A, None]),
+    ]
+    for first, second in cycles:
         assert not run.step(first)
         assert run.step(second)
-        mean = [sum(0 * whole if each is None else each for each in pair) / 2
-                for pair, whole in zip(zip(first, second), [A, B])]
-        plain.plain_apply(mean if number else [mean[0], None])
+        came = [[each for each in pair if each is not None] for pair in zip(first, second)]
+        plain.plain_apply([sum(each) / 2 if each else None for each in came])
         for got, want in zip(run.weights(), plain.weights()):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after {} and {}".format(first, second)
+            )
+
+
+def test_gradients_traced_before_a_variable_had_one_say_so():
+    """They would leave it out for ever, and clip by the norm of the others."""
+    variables = [tf.Variable([0.0]), tf.Variable([0.0])]
+    accumulator = ga.Accumulator(modes.sgd(), variables, clip_norm=1.0)
+    so_far = tf.function(lambda: accumulator.gradients()[0])
+    accumulator.accumulate([tf.ones([1]), None])
+    assert so_far().numpy().tolist() == [1.0]
+    accumulator.accumulate([None, tf.ones([1])])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="when it was traced"):
+        so_far()

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
-from reference import Reference, Slices
+from support import modes
+from support.reference import Reference, Slices
 
 SHAPES = [(2,), (50, 2)]
 GOOD = [np.array([1.0, 2.0], np.float32), Slices(np.ones((2, 2), np.float32), [3, 40])]
@@ -91,14 +91,20 @@ def test_nothing_survives_a_reset(mode):
 
 def test_raise_fails_at_apply_moves_nothing_and_drops_the_cycle(mode):
     run = make(mode, nonfinite="raise", steps=2)
-    before, step = [np.zeros(shape) for shape in SHAPES], expected_after((GOOD, 1.0), (ALSO_GOOD, 1.0))
+    before, step = [np.zeros(shape) for shape in SHAPES], expected_after(
+        (GOOD, 1.0), (ALSO_GOOD, 1.0)
+    )
     for cycle, bad in enumerate(sorted(BAD)):
         run.accumulate(GOOD)
         run.accumulate(BAD[bad])
-        with pytest.raises((ga.errors.NonFiniteGradientsError, tf.errors.InvalidArgumentError)) as caught:
+        with pytest.raises(
+            (ga.errors.NonFiniteGradientsError, tf.errors.InvalidArgumentError)
+        ) as caught:
             run.apply()
         assert "finite" in str(caught.value)
-        assert mode is not modes.Eager or isinstance(caught.value, ga.errors.NonFiniteGradientsError)
+        assert mode is not modes.Eager or isinstance(
+            caught.value, ga.errors.NonFiniteGradientsError
+        )
         check(run, before)
         assert run.counter("update_count") == cycle
         assert not run.step(GOOD)

@@ -1,4 +1,5 @@
-"""A reducer sums over workers that TensorFlow does not know of: once the weights, once the gradients."""
+"""A reducer sums over workers that TensorFlow does not know of: once the weights, once the
+gradients."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -7,13 +8,14 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
-from reference import Reference, Slices, dense
+from support import modes
+from support.reference import Reference, Slices, dense
 
 SHAPES = [(3,), (40, 2), ()]
 
 
-#: What a worker adds to the first reduction that has one micro-batch of weight 1, with a gradient of no variable.
+#: What a worker adds to the first reduction that has one micro-batch of weight 1, with a gradient
+#: of no variable.
 ONE_MORE = [1.0, 1.0] + [0.0] * len(SHAPES)
 
 
@@ -25,7 +27,8 @@ class Twin(object):
 
     def __call__(self, tensors):
         self.calls.append(len(tensors))
-        # Not tensor + tensor: the graph optimizer of TF 1.14 rewrites that in a conditional, and loses the result.
+        # Not tensor + tensor: the graph optimizer of TF 1.14 rewrites that in a conditional, and
+        # loses the result.
         return [2.0 * tensor for tensor in tensors]
 
 
@@ -54,7 +57,9 @@ def test_the_update_is_that_of_both_workers(mode, loss_reduction):
         assert run.apply()
         expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
         for got, want in zip(run.weights(), expected):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % cycle)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % cycle
+            )
 
 
 def test_rows_stay_rows(mode):
@@ -79,9 +84,9 @@ def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
 
     def with_another_worker(tensors):
         if len(tensors) == 1:
-            return [tensors[0] + ONE_MORE]
+            return [tensors[0] + ONE_MORE + np.array([0, 0] + [1e6 + 1] * len(SHAPES))]
         sums = [tensor + other for tensor, other in zip(tensors, others)]
-        dense_flags, row_flags = tensors[len(SHAPES):]
+        dense_flags, row_flags = tensors[len(SHAPES) :]
         return sums + [dense_flags + 1.0, row_flags]
 
     run = mode(start(), reducer=with_another_worker)
@@ -93,7 +98,9 @@ def test_a_worker_whose_data_has_run_out_adds_nothing(mode):
 
 
 def test_rows_of_the_last_cycle_are_gone_where_data_has_run_out(mode):
-    run = mode(start(), reducer=lambda tensors: [tensors[0] + ONE_MORE] if len(tensors) == 1 else tensors)
+    run = mode(
+        start(), reducer=lambda tensors: [tensors[0] + ONE_MORE] if len(tensors) == 1 else tensors
+    )
     run.accumulate(draw(5))
     run.apply()
     assert list(run.gradients()[1].rows) == []
@@ -101,14 +108,22 @@ def test_rows_of_the_last_cycle_are_gone_where_data_has_run_out(mode):
 
 def test_one_engine_reduces():
     with pytest.raises(ga.errors.OptionError):
-        ga.Accumulator(modes.sgd(), [tf.Variable([0.0])], reducer=Twin(), nonfinite="skip", loss_reduction="global_mean")
+        ga.Accumulator(
+            modes.sgd(),
+            [tf.Variable([0.0])],
+            reducer=Twin(),
+            nonfinite="skip",
+            loss_reduction="global_mean",
+        )
 
 
-# Workers that differ in what they have seen hand in the same list of tensors, and take what the others have
+# Workers that differ in what they have seen hand in the same list of tensors, and take what the
+# others have
 
 
 def shapes_handed_in(mode, gradients):
-    """The shapes that a worker hands in for gradients() and apply(), whose micro-batch had these gradients."""
+    """The shapes that a worker hands in for gradients() and apply(), whose micro-batch had these
+    gradients."""
     handed = []
 
     def watch(tensors):
@@ -133,13 +148,20 @@ def test_the_list_is_the_same_whatever_had_a_gradient(mode, positions):
 
 def test_a_gradient_that_only_another_worker_has(mode):
     """It moves the variable here too, and gradients() shows it."""
-    vector, row = np.array([1.0, 2.0, 3.0], np.float32), np.array([[4.0, 5.0]] + [[0.0, 0.0]] * 39, np.float32)
+    vector, row = np.array([1.0, 2.0, 3.0], np.float32), np.array(
+        [[4.0, 5.0]] + [[0.0, 0.0]] * 39, np.float32
+    )
 
     def with_another_worker(tensors):
         if len(tensors) == 1:
             return [tensors[0] + np.array([1.0, 1.0, 1e6 + 1, 1.0, 0.0], np.float32)]
-        return [tensors[0] + vector, tensors[1] + row, 1.0 * tensors[2],
-                tensors[3] + np.array([1.0, 0.0, 0.0], np.float32), tensors[4] + 1.0]
+        return [
+            tensors[0] + vector,
+            tensors[1] + row,
+            1.0 * tensors[2],
+            tensors[3] + np.array([1.0, 0.0, 0.0], np.float32),
+            tensors[4] + 1.0,
+        ]
 
     run = mode(start(), reducer=with_another_worker)
     run.accumulate([None, None, None])

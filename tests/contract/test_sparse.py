@@ -1,4 +1,5 @@
-"""IndexedSlices: rows that come twice, rows of different micro-batches, dense and sparse mixed, and reuse."""
+"""IndexedSlices: rows that come twice, rows of different micro-batches, dense and sparse mixed, and
+reuse."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from reference import Reference, Slices, dense
+from support.reference import Reference, Slices, dense
 
 v1 = tf.compat.v1
 HEIGHT, WIDTH = 100, 3
@@ -27,7 +28,8 @@ def whole(seed):
     return np.random.RandomState(seed).randn(HEIGHT, WIDTH).astype(np.float32)
 
 
-#: What a variable's first gradient is decides how its sum is kept, so that each is a run of its own.
+#: What a variable's first gradient is decides how its sum is kept, so that each is a run of its
+#: own.
 CYCLES = {
     "sparse first": [
         ("none first", [None, slices([2])]),
@@ -97,14 +99,18 @@ def test_no_rows_when_nothing_came_in(mode):
     assert run.gradients()[0].values.shape == (0, WIDTH)
 
 
-@pytest.mark.parametrize("optimizer", [
-    lambda: v1.train.GradientDescentOptimizer(0.5),
-    lambda: v1.train.MomentumOptimizer(0.5, 0.9),
-    lambda: v1.train.AdagradOptimizer(0.5),
-    lambda: v1.train.AdamOptimizer(0.5),
-])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: v1.train.GradientDescentOptimizer(0.5),
+        lambda: v1.train.MomentumOptimizer(0.5, 0.9),
+        lambda: v1.train.AdagradOptimizer(0.5),
+        lambda: v1.train.AdamOptimizer(0.5),
+    ],
+)
 def test_lazy_optimizers_move_the_touched_rows_alone(mode, optimizer):
-    """The plain optimizer gets the big batch's rows; a row that no micro-batch touched gets no momentum either."""
+    """The plain optimizer gets the big batch's rows; a row that no micro-batch touched gets no
+    momentum either."""
     run, plain = mode([table(), BIAS], optimizer), mode([table(), BIAS], optimizer)
     for number, cycle in enumerate([([1, 2], [2, 5]), ([5, 5], [7]), ([1], [99, 1])]):
         reference = Reference(SHAPES)
@@ -117,12 +123,17 @@ def test_lazy_optimizers_move_the_touched_rows_alone(mode, optimizer):
         except NotImplementedError:
             if mode.__name__ != "CentralStorage":
                 raise
-            pytest.skip("v1's Adam asks, up to TF 2.0, for the value() of a variable that replicas share: plain, it fails there too")
+            pytest.skip(
+                "v1's Adam asks, up to TF 2.0, for the value() of a variable that replicas share:"
+                " plain, it fails there too"
+            )
         touched = sorted(set(cycle[0] + cycle[1]))
         big = [each.astype(np.float32) for each in reference.gradients()]
         plain.plain_apply([Slices(big[0][touched], touched), big[1]])
         for got, want in zip(run.weights(), plain.weights()):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number
+            )
 
 
 def test_rows_of_a_vector_variable(mode):
@@ -134,7 +145,10 @@ def test_rows_of_a_vector_variable(mode):
     np.testing.assert_array_equal(run.weights()[0], expected)
 
 
-@pytest.mark.not_under("Mirrored", reason="replicas do not ask each other before a boundary: the others have counted theirs")
+@pytest.mark.not_under(
+    "Mirrored",
+    reason="replicas do not ask each other before a boundary: the others have counted theirs",
+)
 def test_a_bad_row_changes_nothing(mode):
     run = mode([table(), BIAS])
     run.accumulate([slices([1]), BIAS])

@@ -1,6 +1,8 @@
-"""Each program in legacy_examples/ ends with the same weights on the oldest TensorFlow and on the newest that it is for.
+"""Each program in legacy_examples/ ends with the same weights on the oldest TensorFlow and on the
+newest that it is for.
 
-GRADACCUM_OLD and GRADACCUM_NEW name the Pythons of the two, GRADACCUM_ESTIMATOR that of the last one with tf.estimator.
+GRADACCUM_OLD and GRADACCUM_NEW name the Pythons of the two, GRADACCUM_ESTIMATOR that of the last
+one with tf.estimator.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -9,7 +11,7 @@ import os
 
 import pytest
 
-import programs
+from support import programs
 
 #: The newest TensorFlow of the programs that are not for all of them.
 NEWEST = {"estimator": "GRADACCUM_ESTIMATOR"}
@@ -18,14 +20,20 @@ NEWEST = {"estimator": "GRADACCUM_ESTIMATOR"}
 def weights(name, variable, folder):
     python = os.environ[variable]
     if not os.path.exists(python) and "CI" not in os.environ:
-        pytest.skip("the row of {} is not built: its Python is missing, or run it first".format(python))
+        pytest.skip(
+            "the row of {} is not built: its Python is missing, or run it first".format(python)
+        )
     outcome = programs.run(python, name, folder)
     assert outcome.code == 0, outcome.printed
     return flat(outcome.result["weights"])
 
 
 def flat(nested):
-    return [number for each in nested for number in flat(each)] if isinstance(nested, list) else [nested]
+    return (
+        [number for each in nested for number in flat(each)]
+        if isinstance(nested, list)
+        else [nested]
+    )
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)

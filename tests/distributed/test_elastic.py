@@ -1,23 +1,21 @@
-"""A cycle that is begun on some number of replicas is finished on another, as if it had not been interrupted."""
+"""A cycle that is begun on some number of replicas is finished on another, as if it had not been
+interrupted."""
 
 from __future__ import absolute_import, division, print_function
 
 import json
-import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from support import processes
 
 
 def run(replicas, part, folder):
     """Runs a part of elastic.py on these replicas, and returns the weights that it ends with."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(HERE), HERE]))
-    subprocess.check_call(
-        [sys.executable, os.path.join(HERE, "elastic.py"), replicas, part, str(folder)], env=environment)
+    command = processes.command("elastic", replicas, part, folder)
+    subprocess.check_call(command, env=processes.environment())
     return json.loads(folder.join(part + ".json").read())
 
 
@@ -37,11 +35,11 @@ def saved(tmpdir_factory):
             folders[before] = tmpdir_factory.mktemp("saved")
             run(before, "save", folders[before])
         return folders[before]
+
     return by
 
 
-@pytest.mark.parametrize("before, after", [
-    ("2", "1"), ("2", "3"), ("1", "4"), ("2-sharing", "3")])
+@pytest.mark.parametrize("before, after", [("2", "1"), ("2", "3"), ("1", "4"), ("2-sharing", "3")])
 def test_another_number_of_replicas_finishes_the_cycle(saved, whole, before, after):
     for got, want in zip(run(after, "finish", saved(before)), whole):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)

@@ -1,5 +1,6 @@
-"""Three and four replicas, and replicas that share their variables, as those of CentralStorageStrategy do: what
-test_replicas.py shows on two of MirroredStrategy, each in a process of its own.
+"""Three and four replicas, and replicas that share their variables, as those of
+CentralStorageStrategy do: what test_replicas.py shows on two of MirroredStrategy, each in a process
+of its own.
 
 Two MirroredStrategies of different sizes meet each other's collectives in one process.
 """
@@ -16,29 +17,46 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "test_replicas.py")
 LIMIT = 240  # seconds: replicas that wait for each other wait for ever
-#: Weights, rows, missing gradients and the decision, with different shares on each replica; what decides is reduced once.
-TELLING = ["test_uneven_replicas_give_the_big_batch[insidefunction-mean]", "test_a_replica_whose_share_is_empty[acrossfunction]",
-           "test_rows_that_differ_between_replicas[insidefunction]", "test_none_that_differs_between_replicas[insidefunction]",
-           "test_step_decides_on_the_device[outofscope]", "test_gradients_across_replicas_are_the_reduced_ones"]
+#: Weights, rows, missing gradients and the decision, with different shares on each replica; what
+#: decides is reduced once.
+TELLING = [
+    "test_uneven_replicas_give_the_big_batch[insidefunction-mean]",
+    "test_a_replica_whose_share_is_empty[acrossfunction]",
+    "test_rows_that_differ_between_replicas[insidefunction]",
+    "test_none_that_differs_between_replicas[insidefunction]",
+    "test_step_decides_on_the_device[outofscope]",
+    "test_gradients_across_replicas_are_the_reduced_ones",
+]
 #: What sharing could break besides.
-ALSO = ["test_uneven_replicas_give_the_big_batch[acrossfunction-none]",
-        "test_uneven_replicas_give_the_big_batch[insidefunction-global_mean]",
-        "test_a_micro_batch_that_is_not_finite_on_one_replica_only[insidefunction]",
-        "test_raise_raises_on_every_replica_and_starts_over[insidefunction]",
-        "test_step_decides_on_the_device[insideeager]", "test_a_bad_share_on_one_replica_changes_no_state"]
+ALSO = [
+    "test_uneven_replicas_give_the_big_batch[acrossfunction-none]",
+    "test_uneven_replicas_give_the_big_batch[insidefunction-global_mean]",
+    "test_a_micro_batch_that_is_not_finite_on_one_replica_only[insidefunction]",
+    "test_raise_raises_on_every_replica_and_starts_over[insidefunction]",
+    "test_step_decides_on_the_device[insideeager]",
+    "test_a_bad_share_on_one_replica_changes_no_state",
+]
 
 
 def check(cases, **environment):
     child = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"] + [FILE + "::" + case for case in cases],
-        env=dict(os.environ, **environment), cwd=os.path.dirname(os.path.dirname(HERE)),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        + [FILE + "::" + case for case in cases],
+        env=dict(os.environ, **environment),
+        cwd=os.path.dirname(os.path.dirname(HERE)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     # Python 2.7's communicate() takes no time limit.
     limit = threading.Timer(LIMIT, child.kill)
     limit.start()
     said = child.communicate()[0].decode("utf-8", "replace")
     limit.cancel()
-    assert child.returncode == 0, "exit code %s, the limit is %d seconds\n%s" % (child.returncode, LIMIT, said[-5000:])
+    assert child.returncode == 0, "exit code %s, the limit is %d seconds\n%s" % (
+        child.returncode,
+        LIMIT,
+        said[-5000:],
+    )
     assert "%d passed" % len(cases) in said and "skipped" not in said
 
 
@@ -48,5 +66,6 @@ def test_the_numbers_do_not_depend_on_how_many_replicas(count):
 
 
 def test_replicas_that_share_their_variables_give_the_same():
-    """Each would add to the others' sums: with "none" three times the update, and a third of the micro-batches a cycle."""
+    """Each would add to the others' sums: with "none" three times the update, and a third of the
+    micro-batches a cycle."""
     check(TELLING + ALSO, GRADACCUM_REPLICAS="3", GRADACCUM_SHARED="yes")

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import modes
-import replicas
-from reference import Reference, Slices
+from gradaccum_compat.core import _reductions, _tables
+from support import modes, replicas
+from support.reference import Reference, Slices
 
 v1 = tf.compat.v1
 SHAPES = [(3,), (40, 2)]
@@ -37,9 +37,15 @@ def draw(seed, rows=None):
 
 
 def shares(seed, weights, rows=None):
-    """A micro-batch: a share for each replica, all different; weights repeat if there are more replicas."""
-    return [(draw(100 * seed + number, rows and rows[number % len(rows)]), weights[number % len(weights)])
-            for number in range(COUNT)]
+    """A micro-batch: a share for each replica, all different; weights repeat if there are more
+    replicas."""
+    return [
+        (
+            draw(100 * seed + number, rows and rows[number % len(rows)]),
+            weights[number % len(weights)],
+        )
+        for number in range(COUNT)
+    ]
 
 
 def check_cycles(run, micro_batches_of_cycles, **meaning):
@@ -53,7 +59,9 @@ def check_cycles(run, micro_batches_of_cycles, **meaning):
         assert run.apply()
         expected = [value - gradient for value, gradient in zip(expected, reference.gradients())]
         for got, want in zip(run.weights(), expected):
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number)
+            np.testing.assert_allclose(
+                got, want, rtol=1e-6, atol=1e-6, err_msg="after cycle %d" % number
+            )
 
 
 def start():
@@ -63,14 +71,25 @@ def start():
 @pytest.mark.parametrize("loss_reduction", LOSS_REDUCTIONS)
 def test_uneven_replicas_give_the_big_batch(way, loss_reduction):
     weights = [1.0, 7.0]
-    even = lambda seed: [(gradients, float(seed)) for gradients, _ in shares(seed, weights)]
-    make = even if loss_reduction == "global_mean" else lambda seed: shares(seed, weights if seed % 2 else weights[::-1])
-    check_cycles(way(start(), loss_reduction=loss_reduction), [[make(1), make(2), make(3)], [make(4)]],
-                 loss_reduction=loss_reduction)
+
+    def even(seed):
+        return [(gradients, float(seed)) for gradients, _ in shares(seed, weights)]
+
+    make = (
+        even
+        if loss_reduction == "global_mean"
+        else lambda seed: shares(seed, weights if seed % 2 else weights[::-1])
+    )
+    check_cycles(
+        way(start(), loss_reduction=loss_reduction),
+        [[make(1), make(2), make(3)], [make(4)]],
+        loss_reduction=loss_reduction,
+    )
 
 
 def test_a_replica_whose_share_is_empty(way):
-    """The mean over no examples is NaN and its weight is zero: a last batch that does not divide."""
+    """The mean over no examples is NaN and its weight is zero: a last batch that does not
+    divide."""
     micro_batch = shares(1, [3.0])
     micro_batch[-1] = ([np.full(shape, np.nan, np.float32) for shape in SHAPES], 0.0)
     run, reference = way(start()), Reference(SHAPES)
@@ -85,7 +104,56 @@ def test_a_replica_whose_share_is_empty(way):
 
 def test_rows_that_differ_between_replicas(way):
     rows = [[1, 2, 1], [2, 39]]
-    check_cycles(way(start()), [[shares(1, [1.0, 4.0], rows), shares(2, [2.0], rows[::-1])], [shares(3, [1.0], [[7], []])]])
+    check_cycles(
+        way(start()),
+        [
+            [shares(1, [1.0, 4.0], rows), shares(2, [2.0], rows[::-1])],
+            [shares(3, [1.0], [[7], []])],
+        ],
+    )
+
+
+@pytest.mark.skipif(
+    not hasattr(tf.distribute.Strategy, "gather"), reason="before TF 2.4 no strategy can gather"
+)
+def test_workers_of_several_replicas_send_rows(way, monkeypatch):
+    """As on machines with several GPUs each; here one worker, with all replicas."""
+    monkeypatch.setattr(_reductions, "STRATEGIES", [("MirroredStrategy", _reductions.Workers)])
+    monkeypatch.setattr(_tables, "SMALLEST", 0)
+    rows = [[1, 2, 1], [2, 39]]
+    few, dense = shares(1, [1.0, 4.0], rows), shares(2, [1.0, 4.0])
+    many = shares(3, [1.0, 2.0], [list(range(40))])
+    check_cycles(way(start()), [[few, few], [few, dense], [many], [shares(4, [1.0], rows)]])
+
+
+def statistics_of(cycle):
+    """What a cycle of shares tells: (means and sizes of each replica's micro-batches)."""
+    sizes = np.array([weight for each in cycle for _, weight in each])
+    flat = [np.concatenate([part.ravel() for part in g]) for each in cycle for g, _ in each]
+    big = sizes.dot(flat) / sizes.sum()
+    of_each = sizes.dot(np.sum(np.square(flat, dtype=np.float64), 1))
+    trace = (of_each - sizes.sum() * big.dot(big)) / (len(sizes) - 1)
+    noise_scale = trace / (big.dot(big) - trace / sizes.sum())
+    return [np.sqrt(big.dot(big)), 1.0, sizes.sum(), len(sizes), noise_scale]
+
+
+def test_statistics_count_the_micro_batches_of_each_replica(way):
+    run, cycle = way(start(), statistics=True), [shares(1, [1.0, 4.0]), shares(2, [2.0, 3.0])]
+    for each in cycle:
+        run.accumulate(each)
+    assert run.apply()
+    np.testing.assert_allclose(run.accumulator.statistics(), statistics_of(cycle), rtol=1e-6)
+
+
+def test_statistics_of_a_global_mean(way):
+    """Each replica has an even share of the micro-batch, and its gradient is divided by their
+    number."""
+    run = way(start(), loss_reduction="global_mean", statistics=True)
+    cycle = [shares(1, [2.0]), shares(2, [6.0])]
+    for each in cycle:
+        run.accumulate([([part / COUNT for part in g], weight * COUNT) for g, weight in each])
+    assert run.apply()
+    np.testing.assert_allclose(run.accumulator.statistics(), statistics_of(cycle), rtol=1e-6)
 
 
 def test_none_that_differs_between_replicas(way):
@@ -94,13 +162,23 @@ def test_none_that_differs_between_replicas(way):
         micro_batch[on][0][index] = None
         return micro_batch
 
-    check_cycles(way(start()), [[with_none(1, 0, 0), with_none(2, COUNT - 1, 1)], [with_none(3, 0, 1), shares(4, [1.0])],
-                                [with_none(5, COUNT - 1, 0)]])
+    check_cycles(
+        way(start()),
+        [
+            [with_none(1, 0, 0), with_none(2, COUNT - 1, 1)],
+            [with_none(3, 0, 1), shares(4, [1.0])],
+            [with_none(5, COUNT - 1, 0)],
+        ],
+    )
 
 
 def test_clipping_by_the_norm_of_the_reduced_gradient(way):
     for rows in (None, [[1, 2, 1], [2, 39]]):
-        check_cycles(way(start(), clip_norm=0.3), [[shares(1, [1.0, 7.0], rows), shares(2, [2.0], rows)]], clip_norm=0.3)
+        check_cycles(
+            way(start(), clip_norm=0.3),
+            [[shares(1, [1.0, 7.0], rows), shares(2, [2.0], rows)]],
+            clip_norm=0.3,
+        )
 
 
 def test_a_micro_batch_that_is_not_finite_on_one_replica_only(way):
@@ -134,7 +212,12 @@ def test_raise_raises_on_every_replica_and_starts_over(way):
 
 def test_step_decides_on_the_device(any_way):
     run = any_way(start(), steps=3)
-    assert [run.step(shares(seed, [1.0, 2.0])) for seed in range(1, 5)] == [False, False, True, False]
+    assert [run.step(shares(seed, [1.0, 2.0])) for seed in range(1, 5)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
     reference = Reference(SHAPES)
     reference.accumulate_on_replicas(shares(4, [1.0, 2.0]))
     before = run.weights()
@@ -159,7 +242,8 @@ def test_no_weight_anywhere_is_no_update(way):
 
 
 class Reductions(object):
-    """Counts the reductions that the strategy is asked for while a graph is built, and their bytes."""
+    """Counts the reductions that the strategy is asked for while a graph is built, and their
+    bytes."""
 
     def __init__(self, monkeypatch):
         self.bytes = []
@@ -182,8 +266,14 @@ def _bytes(tensor):
     return tensor.dtype.size * int(np.prod(tensor.shape.as_list()))
 
 
-@pytest.mark.parametrize("make", [
-    modes.sgd, lambda: v1.train.AdamOptimizer(0.1), lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        modes.sgd,
+        lambda: v1.train.AdamOptimizer(0.1),
+        lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
+    ],
+)
 @pytest.mark.parametrize("micro_batches", [1, 2, 5])
 def test_a_cycle_reduces_its_weight_and_its_gradients_once(monkeypatch, make, micro_batches):
     run = replicas.InsideFunction(start(), make)
@@ -201,8 +291,8 @@ def test_a_cycle_reduces_its_weight_and_its_gradients_once(monkeypatch, make, mi
 
     cycle.get_concrete_function()
     # A first trace may be made twice, to tell whether it makes variables.
-    # The small one has each replica's weight and number of micro-batches.
-    once = [8, sum(4 * int(np.prod(shape)) for shape in SHAPES)]
+    # The small one has each replica's weight, number of micro-batches and a mark for each variable.
+    once = [8 * (2 + len(SHAPES)), sum(4 * int(np.prod(shape)) for shape in SHAPES)]
     assert watched.bytes in (once, once * 2)
 
 
@@ -257,4 +347,6 @@ def test_gradients_across_replicas_are_the_reduced_ones():
     for got, want in zip(run.accumulator.gradients(), reference.gradients()):
         for each in replicas.local(got):
             np.testing.assert_allclose(each.numpy(), want, rtol=1e-6, atol=1e-6)
-    assert float(run.accumulator.total_weight) == sum(weight for seed in (1, 2) for _, weight in shares(seed, [1.0, 7.0]))
+    assert float(run.accumulator.total_weight) == sum(
+        weight for seed in (1, 2) for _, weight in shares(seed, [1.0, 7.0])
+    )

@@ -1,14 +1,13 @@
-"""Data sharded by worker, of which one worker has more than another: the weights of the big batches of both."""
+"""Data sharded by worker, of which one worker has more than another: the weights of the big batches
+of both."""
 
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 import pytest
 
-import modes
-import processes
-import sharded_worker
-from reference import Slices
+from support import modes, processes, sharded_worker
+from support.reference import Slices
 
 #: Each worker's examples, by STEPS micro-batches of BATCH.
 SHARDS = [[0, 1, 2, 3, 8, 9, 10], [4, 5, 6, 7]]
@@ -17,7 +16,7 @@ UPDATES_OF_AN_EPOCH = 2
 
 @pytest.fixture(scope="module")
 def results(tmpdir_factory):
-    return processes.run(2, tmpdir_factory.mktemp("workers"), "sharded_worker.py")
+    return processes.run(2, tmpdir_factory.mktemp("workers"), "sharded_worker")
 
 
 def gradients(weights, numbers):
@@ -35,7 +34,9 @@ def big_batches():
     size = sharded_worker.BATCH * sharded_worker.STEPS
     for _ in range(sharded_worker.EPOCHS):
         for cycle in range(UPDATES_OF_AN_EPOCH):
-            yield [number for shard in SHARDS for number in shard[cycle * size:(cycle + 1) * size]]
+            yield [
+                number for shard in SHARDS for number in shard[cycle * size : (cycle + 1) * size]
+            ]
 
 
 @pytest.mark.parametrize("optimizer, after_the_end", sharded_worker.CASES)

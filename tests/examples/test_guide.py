@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-import programs
-import snippets
+from support import programs, snippets
 
 GUIDE = snippets.read("legacy_examples/README.md")
 BLOCKS = snippets.blocks_of(GUIDE)
@@ -35,13 +34,19 @@ def test_what_another_package_was_called_with_is_python(block):
 
 def test_no_python_is_left_unrun():
     python = [block for block in BLOCKS if block.language == "python"]
-    unmarked = [block for block in python if block not in BEFORE and not snippets.SNIPPET.match(block.comment)]
+    unmarked = [
+        block
+        for block in python
+        if block not in BEFORE and not snippets.SNIPPET.match(block.comment)
+    ]
     assert unmarked == []
     assert len(python) == len(SNIPPETS) + len(BEFORE)
 
 
 def test_each_package_has_a_now():
-    assert {block.comment.split()[1] + "-now" for block in BEFORE} <= {each.name for each in SNIPPETS}
+    assert {block.comment.split()[1] + "-now" for block in BEFORE} <= {
+        each.name for each in SNIPPETS
+    }
 
 
 def test_the_table_has_each_program():

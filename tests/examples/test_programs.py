@@ -1,4 +1,5 @@
-"""Each program in legacy_examples/ runs as it stands, agrees with the big batch, and tells when it does not."""
+"""Each program in legacy_examples/ runs as it stands, agrees with the big batch, and tells when it
+does not."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -8,7 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-import programs
+from support import programs
 
 #: What a program needs that not every TensorFlow has.
 HERE = {"estimator": hasattr(tf, "estimator")}
@@ -18,7 +19,9 @@ ONE_LINE = re.compile(r"[\w ]+: {0} from the big batch(; by hand, [\w ]+: {0})+\
 PLAIN_TO_SEE = 1e-4
 
 #: A library that is wrong: sums take the place of means.
-UNDIVIDED = "from gradaccum_compat import _algebra; _algebra.divide = lambda sums, total: sums"
+UNDIVIDED = (
+    "from gradaccum_compat.core import _gradients; " "_gradients.divide = lambda sums, total: sums"
+)
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
@@ -30,7 +33,9 @@ def test_agrees_with_the_big_batch_and_by_hand_does_not(tmpdir, name):
     assert outcome.code == 0, outcome.printed
     assert ONE_LINE.match(outcome.printed), outcome.printed
     assert outcome.result["difference"] <= 1e-6
-    assert [mistake for mistake, apart in outcome.result["by_hand"].items() if apart <= PLAIN_TO_SEE] == []
+    assert [
+        mistake for mistake, apart in outcome.result["by_hand"].items() if apart <= PLAIN_TO_SEE
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["eager_loop", "session"])

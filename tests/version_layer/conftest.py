@@ -29,7 +29,8 @@ try:
     outcome = {{"error": None, "value": value}}
 except ImportError as error:
     outcome = {{"error": type(error).__name__, "typed": isinstance(error, errors.TensorFlowError)}}
-    outcome.update((part, getattr(error, part)) for part in ("rule", "received", "remedy") if outcome["typed"])
+    if outcome["typed"]:
+        outcome.update((part, getattr(error, part)) for part in ("rule", "received", "remedy"))
     outcome["message"] = str(error)
 print(json.dumps(outcome))
 """
@@ -55,8 +56,12 @@ class Sandbox(object):
         """Runs code in a new process and returns what it printed, read as JSON."""
         prelude = PRELUDE.format(sandbox=str(self.folder), root=ROOT)
         process = subprocess.Popen(
-            [sys.executable, "-c", prelude + code], cwd=str(self.folder), universal_newlines=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            [sys.executable, "-c", prelude + code],
+            cwd=str(self.folder),
+            universal_newlines=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         out, err = process.communicate()
         assert process.returncode == 0, err
         return json.loads(out)

@@ -10,18 +10,39 @@ import pytest
 from gradaccum_compat import _detect
 
 TF1 = ["1.14.0", "1.14.1-dev20190601", "1.15.0-rc3", "1.15.5", "1.15.5+nv23.03"]
-TF2 = ["2.0.0-alpha0", "2.0.4", "2.4.1+nv", "2.10.1", "2.21.0",
-       # A release candidate and a nightly, each as TensorFlow itself and as its wheel spell it.
-       "2.22.0rc0", "2.22.0-rc0", "2.23.0.dev20261026", "2.23.0-dev20261026",
-       "2.99.0"]
-REFUSED = ["0.12", "0.12.1", "1.2.1", "1.9.0", "1.13.2", "3.0.0", "3.0.0-dev20300101", "10.1.0", "20.14.0"]
+TF2 = [
+    "2.0.0-alpha0",
+    "2.0.4",
+    "2.4.1+nv",
+    "2.10.1",
+    "2.21.0",
+    # A release candidate and a nightly, each as TensorFlow itself and as its wheel spell it.
+    "2.22.0rc0",
+    "2.22.0-rc0",
+    "2.23.0.dev20261026",
+    "2.23.0-dev20261026",
+    "2.99.0",
+]
+REFUSED = [
+    "0.12",
+    "0.12.1",
+    "1.2.1",
+    "1.9.0",
+    "1.13.2",
+    "3.0.0",
+    "3.0.0-dev20300101",
+    "10.1.0",
+    "20.14.0",
+]
 
 
 def says(version):
     return "__version__ = {!r}".format(version)
 
 
-@pytest.mark.parametrize("name, version", [("tf1", each) for each in TF1] + [("tf2", each) for each in TF2])
+@pytest.mark.parametrize(
+    "name, version", [("tf1", each) for each in TF1] + [("tf2", each) for each in TF2]
+)
 def test_is_served(sandbox, name, version):
     value = sandbox.detect(says(version))["value"]
     assert value[:2] == [name, version]

@@ -15,7 +15,9 @@ except ga.errors.HorovodError as error:
 
 def told(sandbox, received):
     rule, came, remedy, is_import_error = sandbox.run(CALL)
-    assert received in came and "sum_over_workers" in rule and "orovod" in remedy and is_import_error
+    assert (
+        received in came and "sum_over_workers" in rule and "orovod" in remedy and is_import_error
+    )
 
 
 def with_horovod(sandbox, source):
@@ -27,7 +29,9 @@ def test_missing(sandbox):
     told(sandbox, "horovod")
 
 
-@pytest.mark.parametrize("source", ["raise ImportError('undefined symbol: x')", "raise OSError('undefined symbol: x')"])
+@pytest.mark.parametrize(
+    "source", ["raise ImportError('undefined symbol: x')", "raise OSError('undefined symbol: x')"]
+)
 def test_built_for_another_tensorflow(sandbox, source):
     with_horovod(sandbox, source)
     told(sandbox, "undefined symbol")
@@ -44,5 +48,6 @@ def test_is_imported_at_the_call_alone(sandbox):
     assert sandbox.run("""
 import gradaccum_compat as ga
 ga.horovod.sum_over_workers
-print(json.dumps(sorted(set(sys.modules) & {"horovod", "horovod.tensorflow", "tensorflow", "numpy"})))
+names = {"horovod", "horovod.tensorflow", "tensorflow", "numpy"}
+print(json.dumps(sorted(set(sys.modules) & names)))
 """) == []

@@ -31,18 +31,23 @@ def test_a_heavy_import_would_be_seen(importable, name):
     assert importable.run("import " + name + LOADED) == [name]
 
 
-@pytest.mark.parametrize("statement", [
-    "import gradaccum_compat",
-    "from gradaccum_compat import errors",
-    "from gradaccum_compat import backend",
-    "import gradaccum_compat; dir(gradaccum_compat)",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import gradaccum_compat",
+        "from gradaccum_compat import errors",
+        "from gradaccum_compat import backend",
+        "import gradaccum_compat; dir(gradaccum_compat)",
+    ],
+)
 def test_imports_nothing_heavy(importable, statement):
     assert importable.run(statement + LOADED) == []
 
 
 def test_detection_imports_tensorflow_alone(importable):
-    assert importable.run("import gradaccum_compat; gradaccum_compat.backend()" + LOADED) == ["tensorflow"]
+    assert importable.run("import gradaccum_compat; gradaccum_compat.backend()" + LOADED) == [
+        "tensorflow"
+    ]
 
 
 def test_importing_takes_under_50_milliseconds(sandbox):

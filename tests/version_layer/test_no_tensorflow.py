@@ -1,4 +1,5 @@
-"""TensorFlow missing, unsupported or broken is one typed error, whichever public name is touched first."""
+"""TensorFlow missing, unsupported or broken is one typed error, whichever public name is touched
+first."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -37,7 +38,8 @@ TOUCHES = [
 
 
 def assert_told(outcome, error, received):
-    """The error is of this type, carries its three parts, and quotes what was found and a pip command."""
+    """The error is of this type, carries its three parts, and quotes what was found and a pip
+    command."""
     assert (outcome["error"], outcome["typed"]) == (error, True)
     assert outcome["rule"] and received in outcome["received"]
     assert "`pip install " in outcome["remedy"] and '"tensorflow>=1.14,<3"`' in outcome["remedy"]
@@ -57,7 +59,9 @@ def test_unsupported(sandbox, statement):
 
 @pytest.mark.parametrize("statement", TOUCHES)
 def test_broken(sandbox, statement):
-    sandbox.package("tensorflow", "raise ImportError('libcublas.so.10.0: cannot open shared object file')")
+    sandbox.package(
+        "tensorflow", "raise ImportError('libcublas.so.10.0: cannot open shared object file')"
+    )
     assert_told(sandbox.outcome(statement), BROKEN, "ImportError: libcublas.so.10.0")
 
 
@@ -79,15 +83,22 @@ def test_file_of_the_users_own_with_that_name(sandbox):
 
 
 def test_is_said_again_at_the_next_try(sandbox):
-    first = "import gradaccum_compat as ga\n    try: ga.Accumulator\n    except errors.TensorFlowError: pass\n    "
+    first = (
+        "import gradaccum_compat as ga\n    try: ga.Accumulator\n    except errors.TensorFlowError:"
+        " pass\n    "
+    )
     assert_told(sandbox.outcome(first + "value = ga.Accumulator"), MISSING, "tensorflow")
 
 
 def test_installing_one_mends_it_without_a_new_process(sandbox):
     sandbox.package("later")
-    sandbox.folder.join("later").mkdir("tensorflow").join("__init__.py").write("__version__ = '2.21.0'")
+    sandbox.folder.join("later").mkdir("tensorflow").join("__init__.py").write(
+        "__version__ = '2.21.0'"
+    )
     first = "import gradaccum_compat as ga\n    try: ga.backend()\n    except ImportError: "
-    assert sandbox.outcome(first + "sys.path.append('later')\n    value = ga.backend()")["value"][:2] == ["tf2", "2.21.0"]
+    assert sandbox.outcome(first + "sys.path.append('later')\n    value = ga.backend()")["value"][
+        :2
+    ] == ["tf2", "2.21.0"]
 
 
 def test_keeps_the_cause_on_python_3(sandbox):

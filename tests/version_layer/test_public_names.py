@@ -19,8 +19,13 @@ def defined_names(path):
     with io.open(path, "rb") as source:
         body = ast.parse(source.read()).body
     named = [node.name for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-    return named + [target.id for node in body if isinstance(node, ast.Assign)
-                    for target in node.targets if isinstance(target, ast.Name)]
+    return named + [
+        target.id
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
 
 
 @pytest.mark.parametrize("name", ["Accumulator", "backend", "errors"])
@@ -30,6 +35,10 @@ def test_is_offered(name):
 
 def test_dir_shows_all_that_is_offered():
     assert set(ga.__all__) <= set(dir(ga))
+
+
+def test_dir_shows_nothing_else():
+    assert [name for name in dir(ga) if name not in ga.__all__ and name[:2] != "__"] == []
 
 
 def test_dir_is_sorted_and_names_nothing_twice():
@@ -43,7 +52,9 @@ def test_nothing_is_offered_twice():
 @pytest.mark.parametrize("name", sorted(ga._HOMES))
 def test_home_defines_the_name(root, name):
     path = os.path.join(root, *ga._HOMES[name].split("."))
-    assert name in defined_names(path + ".py" if os.path.exists(path + ".py") else os.path.join(path, "__init__.py"))
+    assert name in defined_names(
+        path + ".py" if os.path.exists(path + ".py") else os.path.join(path, "__init__.py")
+    )
 
 
 @pytest.mark.parametrize("name", ["accumulate", "Backend", "_private", "__wrapped__"])

@@ -1,9 +1,9 @@
-"""Horovod's workers, as real processes that talk gloo on the loopback: the weights of one device and one big batch."""
+"""Horovod's workers, as real processes that talk gloo on the loopback: the weights of one device
+and one big batch."""
 
 from __future__ import absolute_import, division, print_function
 
 import json
-import os
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -11,22 +11,28 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import horovod_worker
-import modes
-from reference import Reference, Slices
+from support import horovod_worker, modes
+from support.reference import Reference, Slices
 
-PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "horovod_worker.py")
 v1 = tf.compat.v1
+#: What workers send of a table.
+SENT = ["rows", "whole"]
 
 
-@pytest.fixture(scope="module", params=sorted(horovod_worker.MODES))
+@pytest.fixture(
+    scope="module",
+    params=[mode + "-" + sent for mode in sorted(horovod_worker.MODES) for sent in SENT],
+)
 def came(request, run_workers, tmpdir_factory):
     """What came of all cases on each worker, in one mode."""
-    return [json.loads(out) for out in run_workers([PROGRAM, request.param], tmpdir_factory.mktemp(request.param))]
+    command = ["-m", "support.horovod_worker"] + request.param.split("-")
+    outs = run_workers(command, tmpdir_factory.mktemp(request.param))
+    return [json.loads(out) for out in outs]
 
 
 class Expected(object):
-    """What the plain optimizer makes of the big batches, in which each variable is of the kind that it would be there."""
+    """What the plain optimizer makes of the big batches, in which each variable is of the kind that
+    it would be there."""
 
     def __init__(self, case):
         self.case, self.kinds = case, {}
@@ -40,13 +46,21 @@ class Expected(object):
 
     def _gradients(self, shares):
         shapes = [value.shape for value in self.case.values]
-        meaning = {key: value for key, value in self.case.options.items() if key in ("clip_norm", "loss_reduction")}
+        meaning = {
+            key: value
+            for key, value in self.case.options.items()
+            if key in ("clip_norm", "loss_reduction")
+        }
         reference = Reference(shapes, **meaning)
         reference.accumulate_on_replicas(shares)
         big = reference.gradients()
         if all(np.isfinite(each).all() for each in big):
-            self.plain.plain_apply([self._as_seen(index, each, [gradients[index] for gradients, _ in shares])
-                                    for index, each in enumerate(big)])
+            self.plain.plain_apply(
+                [
+                    self._as_seen(index, each, [gradients[index] for gradients, _ in shares])
+                    for index, each in enumerate(big)
+                ]
+            )
         return big
 
     def _as_seen(self, index, big, gradients):
@@ -55,11 +69,13 @@ class Expected(object):
             self.kinds[index] = "dense"
         elif slices:
             self.kinds.setdefault(index, "sparse")
+        if all(each is None for each in gradients):
+            return None
         big = big.astype(self.case.values[index].dtype)
         if self.kinds.get(index) == "sparse":
             rows = sorted(set(row for each in slices for row in each.rows))
             return Slices(big[rows], rows)
-        return big if index in self.kinds else None
+        return big
 
 
 @pytest.mark.parametrize("name", sorted(horovod_worker.CASES))
@@ -84,14 +100,19 @@ def close(got, wanted, place):
 
 @pytest.mark.parametrize("name", sorted(set(horovod_worker.CASES) - {"two kinds"}))
 def test_workers_end_alike_to_the_bit(came, name):
-    """But for a table with both kinds of gradients, which reaches the optimizer as all its rows on one of them."""
-    assert [each["weights"] for each in came[0][name]] == [each["weights"] for each in came[1][name]]
+    """But for a table with both kinds of gradients, which reaches the optimizer as all its rows on
+    one of them."""
+    assert [each["weights"] for each in came[0][name]] == [
+        each["weights"] for each in came[1][name]
+    ]
 
 
 def test_two_accumulators_in_one_run_are_told_apart(came):
     if "two in one run" in came[0]:
         for each in came:
-            np.testing.assert_allclose(each["two in one run"], [[-20.0] * 3, [-200.0] * 3], rtol=1e-6)
+            np.testing.assert_allclose(
+                each["two in one run"], [[-20.0] * 3, [-200.0] * 3], rtol=1e-6
+            )
 
 
 def test_what_a_worker_has_built_and_not_run_keeps_no_other_waiting(came):
@@ -131,8 +152,12 @@ def test_names_do_not_depend_on_what_else_is_in_the_graph():
                 with tf.name_scope("sum_over_workers"):
                     tf.zeros([], name="accumulator_1")
             with tf.name_scope("other" * extra):
-                variables = [v1.Variable(value, use_resource=True) for value in horovod_worker.ones()]
-                accumulator = ga.Accumulator(modes.sgd(), variables, reducer=ga.horovod.sum_over_workers)
+                variables = [
+                    v1.Variable(value, use_resource=True) for value in horovod_worker.ones()
+                ]
+                accumulator = ga.Accumulator(
+                    modes.sgd(), variables, reducer=ga.horovod.sum_over_workers
+                )
                 accumulator.accumulate(gradients()[:2] + [None if extra else tf.ones([])])
                 accumulator.apply()
         names.append(set(name.split("/")[-1] for name in collectives(graph)))
@@ -142,12 +167,19 @@ def test_names_do_not_depend_on_what_else_is_in_the_graph():
 # One engine
 
 
-@pytest.mark.parametrize("make", [lambda: v1.train.AdamOptimizer(), lambda: tf.keras.optimizers.SGD(0.1)],
-                         ids=["v1", "keras"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: v1.train.AdamOptimizer(), lambda: tf.keras.optimizers.SGD(0.1)],
+    ids=["v1", "keras"],
+)
 def test_an_optimizer_that_reduces_by_itself_is_refused(make):
     import horovod.tensorflow.keras
-    wrap = hvd.DistributedOptimizer if isinstance(make(), v1.train.Optimizer) else (
-        horovod.tensorflow.keras.DistributedOptimizer)
+
+    wrap = (
+        hvd.DistributedOptimizer
+        if isinstance(make(), v1.train.Optimizer)
+        else (horovod.tensorflow.keras.DistributedOptimizer)
+    )
     with pytest.raises(ga.errors.OptimizerError) as caught:
         ga.Accumulator(wrap(make()), [tf.Variable([0.0])], reducer=ga.horovod.sum_over_workers)
     assert "sum_over_workers" in caught.value.remedy

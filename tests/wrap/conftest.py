@@ -4,7 +4,7 @@ from __future__ import absolute_import, division, print_function
 
 import pytest
 
-import fitting
+from support import fitting
 
 
 @pytest.fixture(params=fitting.GENERATIONS, ids=lambda each: each.family)

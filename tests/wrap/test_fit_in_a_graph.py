@@ -2,12 +2,13 @@
 
 from __future__ import absolute_import, division, print_function
 
-import os
 import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
+
+from support import processes
 
 _PROGRAM = """
 from __future__ import print_function
@@ -22,13 +23,25 @@ def weights_after_fit(optimizer, batch_size, callbacks=()):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,))])
     model.compile(optimizer=optimizer, loss="mse")
     model.set_weights([np.ones([3, 1]), np.zeros(1)])
-    model.fit(x, x[:, :1], batch_size=batch_size, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+    options = dict(epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+    model.fit(x, x[:, :1], batch_size=batch_size, **options)
     return model.get_weights()
 
-for make in (lambda: {optimizers}.SGD(0.1), lambda: {optimizers}.Adam(0.1)):
+def scaled():
+    public = getattr(getattr(tf.keras, "mixed_precision", None), "LossScaleOptimizer", None)
+    if public is not None:
+        return public({optimizers}.SGD(0.1))
+    try:
+        from tensorflow.python.keras.mixed_precision.experimental import loss_scale_optimizer
+    except ImportError:
+        from tensorflow_core.python.keras.mixed_precision.experimental import loss_scale_optimizer
+    return loss_scale_optimizer.LossScaleOptimizer({optimizers}.SGD(0.1), "dynamic")
+
+for make in (lambda: {optimizers}.SGD(0.1), lambda: {optimizers}.Adam(0.1), scaled):
     expected = weights_after_fit(make(), 16)
     actual = weights_after_fit(ga.wrap_optimizer(make(), steps=4), 4)
-    flushed = weights_after_fit(ga.wrap_optimizer(make(), steps=5), 8, [ga.keras.FlushPartialCycle()])  # a batch of 32
+    flush = ga.keras.FlushPartialCycle()
+    flushed = weights_after_fit(ga.wrap_optimizer(make(), steps=5), 8, [flush])  # a batch of 32
     whole = weights_after_fit(make(), 32)
     print(max(np.abs(a - b).max() for a, b in zip(expected + whole, actual + flushed)))
 """
@@ -36,11 +49,13 @@ for make in (lambda: {optimizers}.SGD(0.1), lambda: {optimizers}.Adam(0.1)):
 
 @pytest.mark.skipif(hasattr(tf.keras, "Variable"), reason="Keras 3 has no graph mode")
 def test_equals_the_big_batch():
-    new_base = callable(getattr(tf.keras.optimizers.SGD(), "build", None))  # which has none in a TF 1 graph
+    new_base = callable(
+        getattr(tf.keras.optimizers.SGD(), "build", None)
+    )  # which has none in a TF 1 graph
     program = _PROGRAM.format(optimizers="tf.keras.optimizers" + (".legacy" if new_base else ""))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = dict(os.environ, PYTHONPATH=root, TF_CPP_MIN_LOG_LEVEL="3")
-    environment.pop("TF2_BEHAVIOR", None)  # TF 2 leaves it, and TF 1 would change its ways
-    output = subprocess.check_output([sys.executable, "-c", program], env=environment, universal_newlines=True)
-    differences = [float(line) for line in output.split()[-2:]]
-    assert len(differences) == 2 and max(differences) < 1e-6
+    environment = processes.environment(TF_CPP_MIN_LOG_LEVEL="3")
+    output = subprocess.check_output(
+        [sys.executable, "-c", program], env=environment, universal_newlines=True
+    )
+    differences = [float(line) for line in output.split()[-3:]]
+    assert len(differences) == 3 and max(differences) < 1e-6

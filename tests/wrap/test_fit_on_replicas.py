@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import fitting
 import gradaccum_compat as ga
-import replicas
+from support import fitting, replicas
 
 v1 = tf.compat.v1
 #: Of the one layer that the models here have.
@@ -22,7 +21,9 @@ def variable(generation, value):
         return tf.keras.Variable(value) if fitting.is_keras_3(generation) else tf.Variable(value)
 
 
-@pytest.mark.parametrize("decorate", [tf.function, lambda function: function], ids=["function", "eager"])
+@pytest.mark.parametrize(
+    "decorate", [tf.function, lambda function: function], ids=["function", "eager"]
+)
 def test_it_moves_in_every_third_call(generation, decorate):
     weights = variable(generation, [[1.0, 2.0], [3.0, 4.0]])
     with replicas.strategy().scope():
@@ -35,7 +36,9 @@ def test_it_moves_in_every_third_call(generation, decorate):
     for number, expected in [(1, 0), (2, 0), (3, 4), (4, 4), (5, 4), (6, 14)]:
         # Two replicas hand in the number each: 2 * (1 + 2 + 3) / 3 is 4, 2 * (4 + 5 + 6) / 3 is 10.
         step(tf.fill([2, 2], float(number)))
-        np.testing.assert_array_equal(weights.numpy(), np.array([[1.0, 2.0], [3.0, 4.0]], "f") - expected)
+        np.testing.assert_array_equal(
+            weights.numpy(), np.array([[1.0, 2.0], [3.0, 4.0]], "f") - expected
+        )
 
 
 class Reductions(object):
@@ -45,12 +48,17 @@ class Reductions(object):
         self.conditional = []
         extended = replicas.strategy().extended
         for name, is_batch in (("_reduce_to", False), ("_batch_reduce_to", True)):
-            monkeypatch.setattr(extended, name, self._watching(getattr(extended, name), is_batch), raising=False)
+            monkeypatch.setattr(
+                extended, name, self._watching(getattr(extended, name), is_batch), raising=False
+            )
 
     def _watching(self, original, is_batch):
         def watching(reduce_op, value, *args, **kwargs):
             values = [each for each, _ in value] if is_batch else [value]
-            if sum(_bytes(tensor) for each in values for tensor in replicas.local(each)[:1]) == GRADIENT_BYTES:
+            if (
+                sum(_bytes(tensor) for each in values for tensor in replicas.local(each)[:1])
+                == GRADIENT_BYTES
+            ):
                 self.conditional.append(_in_a_conditional())
             return original(reduce_op, value, *args, **kwargs)
 
@@ -59,14 +67,19 @@ class Reductions(object):
 
 def _bytes(value):
     """fit() reduces its metrics in lists."""
-    return sum(each.dtype.size * int(np.prod(each.shape.as_list())) for each in tf.nest.flatten(value))
+    return sum(
+        each.dtype.size * int(np.prod(each.shape.as_list())) for each in tf.nest.flatten(value)
+    )
 
 
 def _in_a_conditional():
-    """Whether what is built now is a branch: a function of its own in control flow v2, a context in v1."""
+    """Whether what is built now is a branch: a function of its own in control flow v2, a context in
+    v1."""
     graph = v1.get_default_graph()
     return not tf.executing_eagerly() and (
-        re.search(r"cond.*_true_\d+$", getattr(graph, "name", "")) is not None or graph._get_control_flow_context() is not None)
+        re.search(r"cond.*_true_\d+$", getattr(graph, "name", "")) is not None
+        or graph._get_control_flow_context() is not None
+    )
 
 
 def test_eager_calls_reduce_once_per_cycle(generation, monkeypatch):

@@ -1,18 +1,20 @@
-"""Optimizers that users write: a subclass that overrides the documented update method and nothing else."""
+"""Optimizers that users write: a subclass that overrides the documented update method and nothing
+else."""
 
 from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
-
-import fitting
-import gradaccum_compat as ga
 from test_models import MICRO, embedding, words
+
+import gradaccum_compat as ga
+from support import fitting
 
 STEPS = fitting.STEPS
 
 
 def plain_descent(generation):
-    """A class with the documented method alone, and the list in which it notes the kinds of gradients."""
+    """A class with the documented method alone, and the list in which it notes the kinds of
+    gradients."""
     kinds = []
     if fitting.is_optimizer_v2(generation):
         return _with_resource_methods(generation, kinds), kinds
@@ -44,11 +46,16 @@ def _with_resource_methods(generation, kinds):
 
         def _resource_apply_sparse(self, gradient, variable, indices, apply_state=None):
             kinds.append("rows")
-            whole = tf.scatter_nd(tf.expand_dims(indices, 1), gradient, tf.shape(variable, out_type=indices.dtype))
+            whole = tf.scatter_nd(
+                tf.expand_dims(indices, 1), gradient, tf.shape(variable, out_type=indices.dtype)
+            )
             return self._moved(variable, whole)
 
         def get_config(self):
-            return dict(super(Descent, self).get_config(), learning_rate=self._serialize_hyperparameter("learning_rate"))
+            return dict(
+                super(Descent, self).get_config(),
+                learning_rate=self._serialize_hyperparameter("learning_rate"),
+            )
 
     return Descent
 
@@ -98,7 +105,9 @@ def test_on_replicas(generation):
 def test_it_is_handed_an_embedding_s_rows(generation):
     """Rows come as rows, and what comes is the big batch's: momentum of NumPy's gradient."""
     descent, kinds = plain_descent(generation)
-    model, _ = fitting.compiled(generation, lambda: ga.wrap_optimizer(descent(), steps=STEPS), embedding)
+    model, _ = fitting.compiled(
+        generation, lambda: ga.wrap_optimizer(descent(), steps=STEPS), embedding
+    )
     fitting.fit(model, MICRO, words())
     assert set(kinds) == {"rows", "dense"} and kinds.count("dense") == 2 * kinds.count("rows")
     big, _ = fitting.compiled(generation, descent, embedding)

@@ -1,4 +1,5 @@
-"""Wrapped tf.compat.v1.train optimizers in model functions of tf.estimator, on one replica and on two."""
+"""Wrapped tf.compat.v1.train optimizers in model functions of tf.estimator, on one replica and on
+two."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -9,30 +10,51 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import v1_programs
-from v1_programs import BIG, IDS, MICRO, SIZE, STEPS, X, Y, Program, assert_same_weights, plain
+from support import v1_programs
+from support.v1_programs import (
+    BIG,
+    IDS,
+    MICRO,
+    SIZE,
+    STEPS,
+    Program,
+    X,
+    Y,
+    assert_same_weights,
+    plain,
+)
 
 v1 = tf.compat.v1
 
-pytestmark = pytest.mark.skipif(not hasattr(tf, "estimator"), reason="tf.estimator ended with TensorFlow 2.15")
+pytestmark = pytest.mark.skipif(
+    not hasattr(tf, "estimator"), reason="tf.estimator ended with TensorFlow 2.15"
+)
 
 REPLICAS = 2
 
 
 def strategy():
-    # On one device: reductions by collectives hang in a Session on CPUs of 2.15, whatever the optimizer.
+    # On one device: reductions by collectives hang in a Session on CPUs of 2.15, whatever the
+    #     optimizer.
     return tf.distribute.MirroredStrategy(
-        ["/cpu:%d" % index for index in range(REPLICAS)], cross_device_ops=tf.distribute.ReductionToOneDevice())
+        ["/cpu:%d" % index for index in range(REPLICAS)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
 
 
 def model_fn(features, labels, mode, params):
     loss = v1_programs.mean_loss(v1_programs.model(features["x"], features["ids"]), labels)
     if mode == tf.estimator.ModeKeys.EVAL:
         return tf.estimator.EstimatorSpec(mode, loss=loss)
-    optimizer = ga.wrap_optimizer(v1_programs.OPTIMIZERS[params["optimizer"]](), steps=STEPS, **params["options"])
+    optimizer = ga.wrap_optimizer(
+        v1_programs.OPTIMIZERS[params["optimizer"]](), steps=STEPS, **params["options"]
+    )
     return tf.estimator.EstimatorSpec(
-        mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()),
-        scaffold=v1.train.Scaffold(saver=ga.Saver(max_to_keep=None)) if params["saver"] else None)
+        mode,
+        loss=loss,
+        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
+        scaffold=v1.train.Scaffold(saver=ga.Saver(max_to_keep=None)) if params["saver"] else None,
+    )
 
 
 def input_fn(size, first=0):
@@ -42,11 +64,17 @@ def input_fn(size, first=0):
 
 def estimator(folder, optimizer="adam", replicas=1, saver=False, warm_start_from=None, **options):
     config = tf.estimator.RunConfig(
-        model_dir=str(folder), save_checkpoints_steps=1, keep_checkpoint_max=None, save_summary_steps=1,
+        model_dir=str(folder),
+        save_checkpoints_steps=1,
+        keep_checkpoint_max=None,
+        save_summary_steps=1,
         train_distribute=strategy() if replicas > 1 else None,
-        session_config=v1.ConfigProto(device_count={"CPU": REPLICAS}))
+        session_config=v1.ConfigProto(device_count={"CPU": REPLICAS}),
+    )
     params = {"optimizer": optimizer, "options": options, "saver": saver}
-    return tf.estimator.Estimator(model_fn, config=config, params=params, warm_start_from=warm_start_from)
+    return tf.estimator.Estimator(
+        model_fn, config=config, params=params, warm_start_from=warm_start_from
+    )
 
 
 def weights(folder, name):
@@ -68,14 +96,16 @@ def test_each_checkpoint_holds_the_weights_of_the_big_batches(tmpdir, optimizer,
 def test_max_steps_counts_what_the_global_step_counts(tmpdir, counts, updates, replicas):
     max_steps = 3 if counts == "updates" else STEPS
     estimator(tmpdir, "adam", replicas, global_step=counts).train(
-        lambda: input_fn(SIZE // replicas).repeat(), max_steps=max_steps)
+        lambda: input_fn(SIZE // replicas).repeat(), max_steps=max_steps
+    )
     assert_same_weights(weights(tmpdir, "model.ckpt-%d" % max_steps), plain("adam")[updates - 1])
 
 
 @pytest.mark.parametrize("replicas", [1, REPLICAS])
 @pytest.mark.parametrize("stopped_at", [2, 6])
 def test_two_calls_of_train_are_one(tmpdir, stopped_at, replicas):
-    """A checkpoint in mid-cycle holds the cycle, and the second call, which makes a new graph, goes on with it."""
+    """A checkpoint in mid-cycle holds the cycle, and the second call, which makes a new graph, goes
+    on with it."""
     each = estimator(tmpdir, "adam", replicas, global_step="micro_batches")
     each.train(lambda: input_fn(SIZE // replicas), steps=stopped_at)
     each.train(lambda: input_fn(SIZE // replicas, stopped_at))
@@ -94,7 +124,9 @@ def old_checkpoint(folder, optimizer="adam"):
     program = Program(optimizer, options=None)
     program.run(BIG[:1])
     with program.graph.as_default():
-        return v1.train.Saver().save(program.session, os.path.join(str(folder), "model.ckpt"), global_step=1)
+        return v1.train.Saver().save(
+            program.session, os.path.join(str(folder), "model.ckpt"), global_step=1
+        )
 
 
 @pytest.mark.parametrize("replicas", [1, REPLICAS])
@@ -121,12 +153,23 @@ def test_canned_estimators_take_a_wrapped_optimizer(tmpdir):
             optimizer = ga.wrap_optimizer(optimizer, steps=STEPS)
         # Their loss is a sum over the batch before TF 2, unless it is told.
         canned = v1.estimator.LinearRegressor(
-            [tf.feature_column.numeric_column("x", [3])], optimizer=optimizer, model_dir=str(tmpdir.join(name)),
-            loss_reduction=v1.losses.Reduction.SUM_OVER_BATCH_SIZE)
+            [tf.feature_column.numeric_column("x", [3])],
+            optimizer=optimizer,
+            model_dir=str(tmpdir.join(name)),
+            loss_reduction=v1.losses.Reduction.SUM_OVER_BATCH_SIZE,
+        )
         for first in (0, STEPS):
-            canned.train(lambda: input_fn(size, first).map(lambda features, y: ({"x": features["x"]}, y)).take(
-                STEPS * SIZE // size))
-        ends.append([canned.get_variable_value(each) for each in canned.get_variable_names()
-                     if each.startswith("linear/") and "Adam" not in each])
+            canned.train(
+                lambda: input_fn(size, first)
+                .map(lambda features, y: ({"x": features["x"]}, y))
+                .take(STEPS * SIZE // size)
+            )
+        ends.append(
+            [
+                canned.get_variable_value(each)
+                for each in canned.get_variable_names()
+                if each.startswith("linear/") and "Adam" not in each
+            ]
+        )
         assert canned.get_variable_value("global_step") == 2
     assert_same_weights(*ends)

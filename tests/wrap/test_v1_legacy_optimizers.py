@@ -1,16 +1,18 @@
-"""Optimizers that TF 1 code bases have of their own: subclasses of tf.compat.v1.train.Optimizer with other ways."""
+"""Optimizers that TF 1 code bases have of their own: subclasses of tf.compat.v1.train.Optimizer
+with other ways."""
 
 from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from v1_programs import MICRO, STEPS, Program, assert_big_batch, plain
+from support.v1_programs import MICRO, STEPS, Program, assert_big_batch, plain
 
 v1 = tf.compat.v1
 
 
 class WeightDecayMomentum(v1.train.Optimizer):
-    """Makes its own variables in apply_gradients, with get_variable, and leaves the global step to its caller."""
+    """Makes its own variables in apply_gradients, with get_variable, and leaves the global step to
+    its caller."""
 
     def __init__(self):
         super(WeightDecayMomentum, self).__init__(False, "WeightDecayMomentum")
@@ -19,10 +21,18 @@ class WeightDecayMomentum(v1.train.Optimizer):
         assignments = []
         for gradient, weight in grads_and_vars:
             momentum = v1.get_variable(
-                weight.op.name + "/momentum", weight.shape.as_list(), tf.float32, v1.zeros_initializer(),
-                trainable=False, use_resource=True)
+                weight.op.name + "/momentum",
+                weight.shape.as_list(),
+                tf.float32,
+                v1.zeros_initializer(),
+                trainable=False,
+                use_resource=True,
+            )
             following = 0.9 * momentum + tf.convert_to_tensor(gradient)
-            assignments += [momentum.assign(following), weight.assign_sub(0.1 * (following + 0.01 * weight))]
+            assignments += [
+                momentum.assign(following),
+                weight.assign_sub(0.1 * (following + 0.01 * weight)),
+            ]
         return tf.group(*assignments, name=name)
 
 
@@ -41,7 +51,9 @@ def test_one_that_makes_its_variables_when_it_applies():
 
 
 def test_one_that_uses_the_global_step_itself():
-    make = lambda: CountingTwice(0.1)
+    def make():
+        return CountingTwice(0.1)
+
     assert_big_batch(Program(make).run(MICRO), plain(make))
 
 

@@ -1,4 +1,5 @@
-"""Wrapped tf.compat.v1.train optimizers in a graph: minimize, the two halves of it, and what the plain one has."""
+"""Wrapped tf.compat.v1.train optimizers in a graph: minimize, the two halves of it, and what the
+plain one has."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -10,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import v1_programs
-from v1_programs import BIG, MICRO, STEPS, Program, assert_big_batch, model, plain
+from support import v1_programs
+from support.v1_programs import BIG, MICRO, STEPS, Program, assert_big_batch, model, plain
 
 v1 = tf.compat.v1
 
@@ -23,8 +24,14 @@ def test_minimize_is_the_big_batch_s(optimizer):
 
 def clipped(optimizer, loss, global_step):
     """compute_gradients, something in between, apply_gradients."""
-    pairs = [(gradient * 2.0, variable) if not isinstance(gradient, tf.IndexedSlices) else (gradient, variable)
-             for gradient, variable in optimizer.compute_gradients(loss)]
+    pairs = [
+        (
+            (gradient * 2.0, variable)
+            if not isinstance(gradient, tf.IndexedSlices)
+            else (gradient, variable)
+        )
+        for gradient, variable in optimizer.compute_gradients(loss)
+    ]
     return optimizer.apply_gradients(pairs, global_step=global_step, name="train")
 
 
@@ -33,10 +40,15 @@ def test_compute_gradients_and_apply_gradients():
 
 
 def test_train_op_has_the_name_that_was_asked_for():
-    assert [Program(train=clipped).train_op.name, Program("adam").train_op.name] == ["train", "Adam"]
+    assert [Program(train=clipped).train_op.name, Program("adam").train_op.name] == [
+        "train",
+        "Adam",
+    ]
 
 
-@pytest.mark.parametrize("counts, want", [("updates", [0, 0, 0, 1, 1, 1, 1, 2]), ("micro_batches", range(1, 9))])
+@pytest.mark.parametrize(
+    "counts, want", [("updates", [0, 0, 0, 1, 1, 1, 1, 2]), ("micro_batches", range(1, 9))]
+)
 def test_global_step_counts(counts, want):
     program = Program(options={"global_step": counts})
     got = []
@@ -48,12 +60,12 @@ def test_global_step_counts(counts, want):
 
 def test_a_global_step_that_counts_something_else_is_refused():
     with pytest.raises(ga.errors.OptionError, match="global_step must be one of"):
-        ga.wrap_optimizer(v1.train.GradientDescentOptimizer(0.1), global_step="cycles")
+        ga.wrap_optimizer(v1.train.GradientDescentOptimizer(0.1), steps=4, global_step="cycles")
 
 
 def test_keras_optimizers_have_no_global_step():
     with pytest.raises(ga.errors.OptionError, match="iterations"):
-        ga.wrap_optimizer(tf.keras.optimizers.SGD(0.1), global_step="micro_batches")
+        ga.wrap_optimizer(tf.keras.optimizers.SGD(0.1), steps=4, global_step="micro_batches")
 
 
 def test_learning_rate_schedule_counts_updates():
@@ -81,10 +93,15 @@ def test_slots_and_variables_are_the_plain_one_s():
     alone.run(BIG[:1])
     assert accumulated.optimizer.get_slot_names() == alone.optimizer.get_slot_names() == ["m", "v"]
     assert [each.name for each in accumulated.optimizer.variables()] == [
-        each.name for each in alone.optimizer.variables()]
+        each.name for each in alone.optimizer.variables()
+    ]
     for name in ("m", "v"):
-        slots = [program.session.run([program.optimizer.get_slot(weight, name) for weight in program.weights])
-                 for program in (accumulated, alone)]
+        slots = [
+            program.session.run(
+                [program.optimizer.get_slot(weight, name) for weight in program.weights]
+            )
+            for program in (accumulated, alone)
+        ]
         v1_programs.assert_same_weights(*slots)
 
 
@@ -107,9 +124,13 @@ def variables_of(program, key):
 @pytest.mark.parametrize("train", [v1_programs.minimize, in_scopes])
 def test_all_other_variables_have_the_names_of_the_plain_program(train):
     """An old checkpoint is found by these."""
-    accumulated, alone = [variables_of(Program("adam", train=train, options=options), v1.GraphKeys.GLOBAL_VARIABLES)
-                          for options in ((), None)]
-    assert sorted(each for each in accumulated if not each.startswith("accumulator/")) == sorted(alone)
+    accumulated, alone = [
+        variables_of(Program("adam", train=train, options=options), v1.GraphKeys.GLOBAL_VARIABLES)
+        for options in ((), None)
+    ]
+    assert sorted(each for each in accumulated if not each.startswith("accumulator/")) == sorted(
+        alone
+    )
 
 
 def test_a_variable_without_a_gradient_gets_neither_slots_nor_a_sum():
@@ -126,7 +147,7 @@ def test_the_rest_of_the_data_makes_an_update():
     program, alone = Program("adam"), Program("adam", options=None)
     with program.graph.as_default():
         flush = program.optimizer.accumulator.apply()
-    program.run(MICRO[:STEPS + 1])
+    program.run(MICRO[: STEPS + 1])
     program.session.run(flush)
     alone.run([BIG[0], MICRO[STEPS]])
     v1_programs.assert_same_weights(program.values(), alone.values())
@@ -139,14 +160,21 @@ def test_the_rest_of_the_data_makes_an_update():
 def test_collections_are_kept_clean():
     program = Program("adam")
     state = {each.op.name for each in program.optimizer.accumulator.variables}
-    assert len(state) == 10 and state <= set(variables_of(program, v1.GraphKeys.GLOBAL_VARIABLES))
-    for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES):
+    assert len(state) == 11 and state <= set(variables_of(program, v1.GraphKeys.GLOBAL_VARIABLES))
+    for key in (
+        v1.GraphKeys.TRAINABLE_VARIABLES,
+        v1.GraphKeys.LOCAL_VARIABLES,
+        v1.GraphKeys.MODEL_VARIABLES,
+    ):
         assert not state & set(variables_of(program, key)), key
     assert program.graph.get_collection(v1.GraphKeys.TRAIN_OP) == [program.train_op]
 
 
 def test_what_the_collection_of_train_ops_holds_can_be_run():
-    program = Program(train=lambda *args: v1_programs.minimize(*args) and v1.get_collection(v1.GraphKeys.TRAIN_OP)[0])
+    program = Program(
+        train=lambda *args: v1_programs.minimize(*args)
+        and v1.get_collection(v1.GraphKeys.TRAIN_OP)[0]
+    )
     assert_big_batch(program.run(MICRO), plain())
 
 
@@ -184,21 +212,27 @@ def test_a_conditional_in_the_model():
     with alone.graph.as_default():
         kernel = alone.weights[0]
         np.testing.assert_allclose(
-            got[-1][0], alone.session.run(kernel) - 0.1 * mean, rtol=1e-6, atol=1e-6)
+            got[-1][0], alone.session.run(kernel) - 0.1 * mean, rtol=1e-6, atol=1e-6
+        )
 
 
 def gradients_by_hand(program, batches):
     """The mean gradient of the kernel over batches of one size."""
     with program.graph.as_default():
         gradient = tf.gradients(program.loss, [program.weights[0]])[0]
-    return np.mean([program.session.run(gradient, dict(zip(program.inputs, batch))) for batch in batches], 0)
+    return np.mean(
+        [program.session.run(gradient, dict(zip(program.inputs, batch))) for batch in batches], 0
+    )
 
 
 def test_a_loop_in_the_model():
     def build(x, ids):
         prediction = model(x, ids)
-        return tf.while_loop(lambda i, _: i < 3, lambda i, total: (i + 1, total + 0.5 * prediction),
-                             [tf.constant(0), tf.zeros_like(prediction)])[1]
+        return tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, total: (i + 1, total + 0.5 * prediction),
+            [tf.constant(0), tf.zeros_like(prediction)],
+        )[1]
 
     assert_big_batch(Program(build=build).run(MICRO), plain(build=build))
 
@@ -207,14 +241,19 @@ def test_a_loop_in_the_model():
 
 
 def gan(options):
-    """Two players: (train ops, weights, inputs, initializer) of a graph where each optimizer has its own."""
+    """Two players: (train ops, weights, inputs, initializer) of a graph where each optimizer has
+    its own."""
     graph = tf.Graph()
     with graph.as_default():
         x = v1.placeholder(tf.float32, [None])
-        players = [v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=True)
-                   for name in ("generator", "discriminator")]
-        losses = [tf.reduce_mean(tf.square(players[0] * x - players[1])),
-                  -tf.reduce_mean(players[0] * players[1] * x) + tf.square(players[1])]
+        players = [
+            v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=True)
+            for name in ("generator", "discriminator")
+        ]
+        losses = [
+            tf.reduce_mean(tf.square(players[0] * x - players[1])),
+            -tf.reduce_mean(players[0] * players[1] * x) + tf.square(players[1]),
+        ]
         ops = []
         for loss, player in zip(losses, players):
             optimizer = v1.train.AdamOptimizer(0.1)
@@ -237,13 +276,12 @@ def play(options, rounds):
 
 def test_two_train_ops_on_one_graph():
     data = np.random.RandomState(3).randn(3, 4, 5).astype(np.float32)
-    v1_programs.assert_same_weights(
-        play({"steps": 4}, data), play(None, data.reshape(3, 1, 20)))
+    v1_programs.assert_same_weights(play({"steps": 4}, data), play(None, data.reshape(3, 1, 20)))
 
 
 def test_one_optimizer_for_two_train_ops_is_refused():
     with tf.Graph().as_default():
-        optimizer = ga.wrap_optimizer(v1.train.AdamOptimizer(0.1))
+        optimizer = ga.wrap_optimizer(v1.train.AdamOptimizer(0.1), steps=4)
         one, other = [v1.get_variable(name, [], use_resource=True) for name in ("one", "other")]
         optimizer.minimize(tf.square(one), var_list=[one])
         with pytest.raises(ga.errors.VariablesError, match="an optimizer for each train op"):

@@ -1,4 +1,5 @@
-"""Wrapped tf.compat.v1.train optimizers under MonitoredTrainingSession, its hooks and Supervisor; Savers."""
+"""Wrapped tf.compat.v1.train optimizers under MonitoredTrainingSession, its hooks and Supervisor;
+Savers."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -10,8 +11,16 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import v1_programs
-from v1_programs import BIG, MICRO, STEPS, Program, assert_big_batch, assert_same_weights, plain
+from support import v1_programs
+from support.v1_programs import (
+    BIG,
+    MICRO,
+    STEPS,
+    Program,
+    assert_big_batch,
+    assert_same_weights,
+    plain,
+)
 
 v1 = tf.compat.v1
 
@@ -21,7 +30,8 @@ def monitored(program, batches, scaffold=None, folder=None, hooks=(), **options)
     got = []
     with program.graph.as_default():
         with v1.train.MonitoredTrainingSession(
-                checkpoint_dir=folder, scaffold=scaffold and scaffold(), hooks=list(hooks), **options) as session:
+            checkpoint_dir=folder, scaffold=scaffold and scaffold(), hooks=list(hooks), **options
+        ) as session:
             for batch in batches:
                 if session.should_stop():
                     break
@@ -49,25 +59,39 @@ def with_summary(program):
 
 def test_monitored_session_with_checkpoints_and_summaries(tmpdir):
     program = with_summary(Program("adam"))
-    got = monitored(program, MICRO, folder=str(tmpdir), save_checkpoint_steps=1, save_summaries_steps=1)
+    got = monitored(
+        program, MICRO, folder=str(tmpdir), save_checkpoint_steps=1, save_summaries_steps=1
+    )
     assert_big_batch(got, plain("adam"))
     assert saved(tmpdir) == [0, 1, 2, 3]
     assert [each for each in os.listdir(str(tmpdir)) if each.startswith("events.out")]
 
 
 def test_hooks_that_save_by_steps_of_updates_never_save_in_mid_cycle(tmpdir):
-    monitored(Program(), MICRO[:2 * STEPS], folder=str(tmpdir), save_checkpoint_steps=1)
+    monitored(Program(), MICRO[: 2 * STEPS], folder=str(tmpdir), save_checkpoint_steps=1)
     paths = tf.train.get_checkpoint_state(str(tmpdir)).all_model_checkpoint_paths
     assert [int(of_checkpoint(path, "accumulator/micro_count")) for path in paths] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("interrupted_at", [2, 5])
-def test_hooks_that_save_by_steps_of_micro_batches_save_in_mid_cycle_and_go_on(tmpdir, interrupted_at):
+def test_hooks_that_save_by_steps_of_micro_batches_save_in_mid_cycle_and_go_on(
+    tmpdir, interrupted_at
+):
     options = {"global_step": "micro_batches"}
-    first = monitored(Program(options=options), MICRO[:interrupted_at], folder=str(tmpdir), save_checkpoint_steps=1)
+    first = monitored(
+        Program(options=options),
+        MICRO[:interrupted_at],
+        folder=str(tmpdir),
+        save_checkpoint_steps=1,
+    )
     path = tf.train.latest_checkpoint(str(tmpdir))
     assert int(of_checkpoint(path, "accumulator/micro_count")) == interrupted_at % STEPS
-    second = monitored(Program(options=options), MICRO[interrupted_at:], folder=str(tmpdir), save_checkpoint_steps=1)
+    second = monitored(
+        Program(options=options),
+        MICRO[interrupted_at:],
+        folder=str(tmpdir),
+        save_checkpoint_steps=1,
+    )
     assert_big_batch(first + second, plain())
 
 
@@ -105,7 +129,10 @@ def _about_the_global_step(texts):
 
 def test_the_log_says_why_the_global_step_stands_still(said):
     Program()
-    assert len(_about_the_global_step(said)) == 1 and "one in 4 micro-batches" in _about_the_global_step(said)[0]
+    assert (
+        len(_about_the_global_step(said)) == 1
+        and "one in 4 micro-batches" in _about_the_global_step(said)[0]
+    )
     del said[:]
     Program(options={"global_step": "micro_batches"})
     Program(options={"steps": 1})
@@ -116,8 +143,12 @@ def test_supervisor(tmpdir):
     program = Program("adam")
     got = []
     with program.graph.as_default():
-        supervisor = v1.train.Supervisor(logdir=str(tmpdir), global_step=program.global_step, save_model_secs=0,
-                                         save_summaries_secs=0)  # no threads, where eager execution would be on
+        supervisor = v1.train.Supervisor(
+            logdir=str(tmpdir),
+            global_step=program.global_step,
+            save_model_secs=0,
+            save_summaries_secs=0,
+        )  # no threads, where eager execution would be on
         with supervisor.managed_session() as session:
             for batch in MICRO:
                 session.run(program.train_op, dict(zip(program.inputs, batch)))
@@ -133,15 +164,22 @@ def old_checkpoint(folder, optimizer="momentum"):
     program = Program(optimizer, options=None)
     program.run(BIG[:1])
     with program.graph.as_default():
-        return v1.train.Saver().save(program.session, os.path.join(str(folder), "model.ckpt"), global_step=1)
+        return v1.train.Saver().save(
+            program.session, os.path.join(str(folder), "model.ckpt"), global_step=1
+        )
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_monitored_session_goes_on_from_an_old_checkpoint(tmpdir, optimizer, sharded):
     old_checkpoint(tmpdir, optimizer)
-    scaffold = lambda: v1.train.Scaffold(saver=ga.Saver(sharded=sharded))
-    got = monitored(Program(optimizer), MICRO[STEPS:], scaffold, str(tmpdir), save_checkpoint_steps=1)
+
+    def scaffold():
+        return v1.train.Scaffold(saver=ga.Saver(sharded=sharded))
+
+    got = monitored(
+        Program(optimizer), MICRO[STEPS:], scaffold, str(tmpdir), save_checkpoint_steps=1
+    )
     assert_big_batch(got, plain(optimizer)[1:])
     assert saved(tmpdir)[-1] == 3
 
@@ -154,11 +192,15 @@ def test_a_plain_saver_asks_for_the_accumulators(tmpdir):
 
 
 def test_saver_goes_on_in_mid_cycle(tmpdir):
-    scaffold = lambda: v1.train.Scaffold(saver=ga.Saver())
+    def scaffold():
+        return v1.train.Scaffold(saver=ga.Saver())
+
     options = {"global_step": "micro_batches"}
     got = []
     for part in (MICRO[:6], MICRO[6:]):
-        got += monitored(Program(options=options), part, scaffold, str(tmpdir), save_checkpoint_steps=1)
+        got += monitored(
+            Program(options=options), part, scaffold, str(tmpdir), save_checkpoint_steps=1
+        )
     assert_big_batch(got, plain())
 
 
@@ -172,7 +214,10 @@ def session_after(program, path, saver):
 
 def test_saver_with_a_list_and_with_names(tmpdir):
     path = old_checkpoint(tmpdir)
-    by_name = lambda: ga.Saver({each.op.name: each for each in v1.global_variables()})
+
+    def by_name():
+        return ga.Saver({each.op.name: each for each in v1.global_variables()})
+
     for saver in (by_name, lambda: ga.Saver(v1.global_variables())):
         assert_big_batch(session_after(Program(), path, saver).run(MICRO[STEPS:]), plain()[1:])
 
@@ -192,7 +237,8 @@ def test_saver_with_partitioned_variables(tmpdir):
 def training(number):
     """Trains one of the variables alone."""
     return lambda optimizer, loss, global_step: optimizer.minimize(
-        loss, global_step=global_step, var_list=[v1.trainable_variables()[number]])
+        loss, global_step=global_step, var_list=[v1.trainable_variables()[number]]
+    )
 
 
 @pytest.mark.parametrize("train", [v1_programs.minimize, training(0)], ids=["more", "other"])
@@ -221,9 +267,11 @@ def test_meta_graph_of_a_checkpoint_can_be_imported(tmpdir):
     with graph.as_default(), v1.Session(graph=graph) as session:
         saver = v1.train.import_meta_graph(path + ".meta")
         saver.restore(session, path)
-        train_op, = v1.get_collection(v1.GraphKeys.TRAIN_OP)
+        (train_op,) = v1.get_collection(v1.GraphKeys.TRAIN_OP)
         for batch in MICRO[6:]:
-            session.run(train_op, {tensor.name: value for tensor, value in zip(program.inputs, batch)})
+            session.run(
+                train_op, {tensor.name: value for tensor, value in zip(program.inputs, batch)}
+            )
             got.append(session.run(v1.trainable_variables()))
     assert_big_batch(got, plain())
 
@@ -263,6 +311,7 @@ def test_restoring_by_hand_without_the_accumulators(tmpdir):
     state = {each.name for each in program.optimizer.accumulator.variables}
     with program.graph.as_default():
         v1.train.Saver([each for each in v1.global_variables() if each.name not in state]).restore(
-            program.session, path)
+            program.session, path
+        )
     assert_big_batch(program.run(MICRO[STEPS:]), plain()[1:])
     assert np.isfinite(program.values()[0]).all()

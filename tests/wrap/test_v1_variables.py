@@ -12,18 +12,23 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-import v1_programs
-from v1_programs import MICRO, STEPS, Program, assert_big_batch, model, plain
+from support import processes, v1_programs
+from support.v1_programs import MICRO, STEPS, Program, assert_big_batch, model, plain
 
 v1 = tf.compat.v1
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
 reference_model = functools.partial(model, use_resource=False)
 
 
 def conditionals_take_references():
     with tf.Graph().as_default():
-        return tf.cond(v1.placeholder(tf.bool, []), lambda: tf.constant(1), lambda: tf.constant(2)).op.type == "Merge"
+        return (
+            tf.cond(
+                v1.placeholder(tf.bool, []), lambda: tf.constant(1), lambda: tf.constant(2)
+            ).op.type
+            == "Merge"
+        )
 
 
 def check_references():
@@ -36,17 +41,24 @@ def check_references():
 
 
 def test_reference_variables_where_conditionals_take_them():
-    """In a process of its own: on TF 2 it is for the whole program that control flow v2 is switched off."""
-    code = ("import sys; sys.path[:0] = {!r}\nimport conftest, test_v1_variables, tensorflow as tf\n"
-            "getattr(tf.compat.v1, 'disable_control_flow_v2', lambda: None)()\n"
-            "test_v1_variables.check_references()").format([TESTS, os.path.join(TESTS, "wrap")])
-    subprocess.check_call([sys.executable, "-W", "ignore", "-c", code])
+    """In a process of its own: on TF 2 it is for the whole program that control flow v2 is switched
+    off."""
+    code = (
+        "import test_v1_variables, tensorflow as tf\n"
+        "getattr(tf.compat.v1, 'disable_control_flow_v2', lambda: None)()\n"
+        "test_v1_variables.check_references()"
+    )
+    subprocess.check_call(
+        [sys.executable, "-W", "ignore", "-c", code], env=processes.environment(HERE)
+    )
 
 
 def test_reference_variables_are_refused_elsewhere():
     if conditionals_take_references():
         return check_references()
-    with pytest.raises(ga.errors.VariablesError, match="use_resource=True.*disable_control_flow_v2"):
+    with pytest.raises(
+        ga.errors.VariablesError, match="use_resource=True.*disable_control_flow_v2"
+    ):
         Program(build=reference_model)
     with tf.Graph().as_default():
         variable = v1.get_variable("w", [2], use_resource=False)
@@ -58,10 +70,14 @@ def test_reference_variables_are_refused_elsewhere():
 def test_a_global_step_that_is_a_reference_variable():
     graph = tf.Graph()
     with graph.as_default():
-        step = v1.get_variable("step", [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=False)
+        step = v1.get_variable(
+            "step", [], tf.int64, v1.zeros_initializer(), trainable=False, use_resource=False
+        )
         weight = v1.get_variable("weight", [], initializer=v1.ones_initializer(), use_resource=True)
         for counts, want in (("updates", [0, 1, 1, 2]), ("micro_batches", [1, 2, 3, 4])):
-            optimizer = ga.wrap_optimizer(v1.train.GradientDescentOptimizer(0.1), steps=2, global_step=counts)
+            optimizer = ga.wrap_optimizer(
+                v1.train.GradientDescentOptimizer(0.1), steps=2, global_step=counts
+            )
             train_op = optimizer.minimize(tf.square(weight), global_step=step)
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
@@ -78,17 +94,24 @@ RUNS, THREADS = 1000, 8
 
 
 def wide(x, ids):
-    """With a variable that takes longer to write than all that might not wait for it takes to run."""
-    large = v1.get_variable("large", [500000], initializer=v1.zeros_initializer(), use_resource=True)
+    """With a variable that takes longer to write than all that might not wait for it takes to
+    run."""
+    large = v1.get_variable(
+        "large", [500000], initializer=v1.zeros_initializer(), use_resource=True
+    )
     return model(x, ids) + 1e-4 * tf.reduce_sum(large) * x[:, :1]
 
 
 def trained(runs, threads):
-    """(losses, weights after each cycle's end) of a program whose session runs that many operations at once."""
+    """(losses, weights after each cycle's end) of a program whose session runs that many operations
+    at once."""
     program = Program("momentum", build=wide)
     with program.graph.as_default():
-        program.session = v1.Session(config=v1.ConfigProto(
-            inter_op_parallelism_threads=threads, intra_op_parallelism_threads=1))
+        program.session = v1.Session(
+            config=v1.ConfigProto(
+                inter_op_parallelism_threads=threads, intra_op_parallelism_threads=1
+            )
+        )
         program.session.run(program._initializer)
         sums = [tf.reduce_sum(each) for each in program.weights]
         losses, weights = [], []
