@@ -1,11 +1,14 @@
-"""Accumulation in fit(): ours beside Keras 3's gradient_accumulation_steps and the package gradient-accumulator.
+"""Accumulation in fit(): ours beside Keras 3's gradient_accumulation_steps and the package
+gradient-accumulator.
 
-    python benchmarks/compare_fit.py            runs what this environment has, and adds it to the results
+    python benchmarks/compare_fit.py      runs what is here, and adds it to the results
     python benchmarks/compare_fit.py NAME...    runs these alone
     python benchmarks/compare_fit.py --table    prints the table of all results
 
-Each cell trains with micro-batches, and says how far the weights end from those of the big batch: the largest
-difference, or the name of the error that came instead. gradient-accumulator needs a TensorFlow up to 2.12 or so.
+Each cell trains with micro-batches, and says how far the weights end from those of the big batch:
+the largest difference, or the name of the error that came instead. Rows of what is uneven or masked
+have ga.keras.ExactCycles() among our callbacks. gradient-accumulator needs a TensorFlow up to 2.12
+or so.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -27,7 +30,7 @@ except ImportError:
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results", "compare_fit.json")
 TABLE = os.path.join(HERE, "results", "compare_fit.md")
-STEPS, MICRO, FEATURES, TARGETS = 4, 4, 5, 2
+STEPS, MICRO, FEATURES, TARGETS, TOKENS, IDS = 4, 4, 5, 2, 6, 9
 BIG = STEPS * MICRO
 LIMIT = 1e-6
 keras = tf.keras
@@ -46,8 +49,11 @@ def keras_3(model, make):
 
 def model_of_gradient_accumulator(model, make):
     wrapped = gradient_accumulator.GradientAccumulateModel(
-        accum_steps=STEPS, experimental_distributed_support=tf.distribute.has_strategy(), inputs=model.input,
-        outputs=model.output)
+        accum_steps=STEPS,
+        experimental_distributed_support=tf.distribute.has_strategy(),
+        inputs=model.input,
+        outputs=model.output,
+    )
     return wrapped, make()
 
 
@@ -74,9 +80,30 @@ def network():
     return keras.Model(inputs, keras.layers.Dense(TARGETS)(hidden))
 
 
+def tagger():
+    """A model of token ids whose predictions carry the embedding's mask."""
+    ids = keras.layers.Input(shape=(TOKENS,))
+    vectors = keras.layers.Embedding(IDS, 7, mask_zero=True)(ids)
+    return keras.Model(ids, keras.layers.Dense(1)(vectors))
+
+
 def data(examples):
     random = np.random.RandomState(0)
     return random.randn(examples, FEATURES).astype("f"), random.randn(examples, TARGETS).astype("f")
+
+
+def sentences(examples):
+    """Sentences of one to six tokens, padded with zeros, and a number for each token."""
+    random = np.random.RandomState(0)
+    lengths = random.randint(1, TOKENS + 1, (examples, 1))
+    ids = random.randint(1, IDS, (examples, TOKENS))
+    padded = np.where(np.arange(TOKENS) < lengths, ids, 0)
+    return padded, random.randn(examples, TOKENS, 1).astype("f")
+
+
+def weighed(examples):
+    """Examples with sample weights."""
+    return data(examples) + (np.random.RandomState(1).rand(examples).astype("f") * 3,)
 
 
 def begin(model):
@@ -85,13 +112,24 @@ def begin(model):
     return model
 
 
-def trained(make, accumulate=None, examples=32, strategy=None, callbacks=(), **options):
+def trained(
+    make,
+    accumulate=None,
+    examples=32,
+    strategy=None,
+    callbacks=(),
+    problem=(network, data),
+    loss="mse",
+    **options
+):
     """The weights that fit() ends with; with a function that accumulates, in micro-batches."""
+    build, made = problem
     with (strategy or tf.distribute.get_strategy()).scope():
-        weights = begin(network())
+        weights = begin(build())
         model, moving = accumulate(weights, make) if accumulate else (weights, make())
-        model.compile(optimizer=moving, loss="mse", **options)
-    batches = tf.data.Dataset.from_tensor_slices(data(examples)).batch(MICRO if accumulate else BIG)
+        model.compile(optimizer=moving, loss=loss, **options)
+    size = MICRO if accumulate else BIG
+    batches = tf.data.Dataset.from_tensor_slices(made(examples)).batch(size)
     model.fit(batches, epochs=2, verbose=0, callbacks=list(callbacks))
     return weights.get_weights()
 
@@ -102,9 +140,12 @@ def difference(got, want):
 
 def against_the_big_batch(make, strategy=None, our_callbacks=(), **options):
     """A cell's function: trains both ways, alike."""
+
     def cell(accumulate):
         callbacks = [each() for each in our_callbacks if accumulate is ours]
-        got = trained(make, accumulate, strategy=strategy and strategy(), callbacks=callbacks, **options)
+        got = trained(
+            make, accumulate, strategy=strategy and strategy(), callbacks=callbacks, **options
+        )
         return difference(got, trained(make, **options))
 
     return cell
@@ -131,7 +172,8 @@ def two_replicas():
 
 
 def none_last(accumulate):
-    """One cycle of apply_gradients; one of two variables has no gradient in its last micro-batch."""
+    """One cycle of apply_gradients; one of two variables has no gradient in its last
+    micro-batch."""
     make = optimizer("SGD", 0.5)
     kind = getattr(keras, "Variable", tf.Variable)
     variables = [kind(np.ones(2, "f")), kind(np.ones(3, "f"))]
@@ -139,20 +181,28 @@ def none_last(accumulate):
         return "no optimizer"
     moving = accumulate(None, make)[1]
     for number in range(STEPS):
-        gradients = [tf.fill([2], 1.0 + number), None if number == STEPS - 1 else tf.fill([3], 1.0 + number)]
+        gradients = [
+            tf.fill([2], 1.0 + number),
+            None if number == STEPS - 1 else tf.fill([3], 1.0 + number),
+        ]
         moving.apply_gradients(zip(gradients, variables))
-    return difference([each.numpy() for each in variables],
-                      [1 - 0.5 * np.full(2, (1 + 2 + 3 + 4) / 4.0), 1 - 0.5 * np.full(3, (1 + 2 + 3) / 4.0)])
+    return difference(
+        [each.numpy() for each in variables],
+        [1 - 0.5 * np.full(2, (1 + 2 + 3 + 4) / 4.0), 1 - 0.5 * np.full(3, (1 + 2 + 3) / 4.0)],
+    )
 
 
-def uneven_with_sizes(accumulate):
-    """With a callback of ours that knows how large each micro-batch is."""
-    if accumulate is not ours:
-        return "no option"
-    sizes = ga.keras.BatchSizes(examples=30, batch_size=MICRO)
-    weighing = lambda model, make: (model, ga.wrap_optimizer(make(), steps=STEPS, weight=sizes))
-    make = optimizer("SGD", 0.2, momentum=0.9)
-    return difference(trained(make, weighing, examples=30, callbacks=[sizes]), trained(make, examples=30))
+def mean_with_sample_weight():
+    try:
+        return keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    except ValueError:
+        return None
+
+
+def exactly(strategy=None, **options):
+    """With ExactCycles for ours; the others have nothing like it."""
+    momentum = optimizer("SGD", 0.2, momentum=0.9)
+    return against_the_big_batch(momentum, strategy, [ga.keras.ExactCycles], **options)
 
 
 ROWS = [
@@ -160,18 +210,39 @@ ROWS = [
     ("SGD with momentum", against_the_big_batch(optimizer("SGD", 0.2, momentum=0.9))),
     ("Adam", against_the_big_batch(optimizer("Adam", 0.1))),
     ("a learning rate that decays with every update", against_the_big_batch(decaying)),
-    ("moving average of the weights (use_ema)", against_the_big_batch(
-        optimizer("SGD", 0.2, use_ema=True, ema_momentum=0.5))),
-    ("a last cycle of 2 micro-batches, of 4", against_the_big_batch(
-        optimizer("SGD", 0.2, momentum=0.9), examples=24,
-        our_callbacks=[lambda: ga.keras.FlushPartialCycle()])),
-    ("a last micro-batch of 2 examples, of 4", against_the_big_batch(
-        optimizer("SGD", 0.2, momentum=0.9), examples=30)),
-    ("the same, with the callback that knows the sizes", uneven_with_sizes),
+    (
+        "moving average of the weights (use_ema)",
+        against_the_big_batch(optimizer("SGD", 0.2, use_ema=True, ema_momentum=0.5)),
+    ),
+    ("a last cycle of 2 micro-batches, of 4", exactly(examples=24)),
+    ("a last micro-batch of 2 examples, of 4", exactly(examples=30)),
+    ("the same, 3 micro-batches in an execution", exactly(examples=30, steps_per_execution=3)),
+    ("padded sentences with a mask", exactly(problem=(tagger, sentences))),
+    (
+        "sample weights that the loss divides by",
+        exactly(problem=(network, weighed), loss=mean_with_sample_weight()),
+    ),
     ("None as a cycle's last gradient", none_last),
-    ("compiled by XLA (jit_compile=True)", against_the_big_batch(optimizer("Adam", 0.1), jit_compile=True)),
-    ("two replicas under MirroredStrategy, SGD", against_the_big_batch(optimizer("SGD", 0.2), strategy=two_replicas)),
-    ("two replicas under MirroredStrategy, Adam", against_the_big_batch(optimizer("Adam", 0.1), strategy=two_replicas)),
+    (
+        "compiled by XLA (jit_compile=True)",
+        against_the_big_batch(optimizer("Adam", 0.1), jit_compile=True),
+    ),
+    (
+        "two replicas under MirroredStrategy, SGD",
+        against_the_big_batch(optimizer("SGD", 0.2), strategy=two_replicas),
+    ),
+    (
+        "two replicas under MirroredStrategy, Adam",
+        against_the_big_batch(optimizer("Adam", 0.1), strategy=two_replicas),
+    ),
+    (
+        "two replicas, a last micro-batch of 1 and 2 examples",
+        exactly(examples=31, strategy=two_replicas),
+    ),
+    (
+        "two replicas, padded sentences with a mask",
+        exactly(problem=(tagger, sentences), strategy=two_replicas),
+    ),
 ]
 
 
@@ -192,7 +263,12 @@ def run(wanted):
             continue
         columns[name] = {}
         for title, cell in ROWS:
-            unknown = title.startswith("moving") and not hasattr(keras.optimizers.Optimizer, "update_step")
+            unknown = (
+                title.startswith("moving")
+                and not hasattr(keras.optimizers.Optimizer, "update_step")
+                or title.startswith("sample weights")
+                and mean_with_sample_weight() is None
+            )
             columns[name][title] = "not in this Keras" if unknown else measure(cell, accumulate)
             print("%-40s %-60s %s" % (name, title, columns[name][title]))
             sys.stdout.flush()
@@ -216,10 +292,19 @@ def shown(value):
 
 
 def table(results):
-    columns = [(version, name) for version in sorted(results, key=lambda each: [int(part) for part in each.split(".")[:2]],
-                                                     reverse=True) for name in sorted(results[version], key=_ours_first)]
-    lines = ["| Ends with the big batch's weights | " + " | ".join(
-        "{}, TF {}".format(name, version) for version, name in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    columns = [
+        (version, name)
+        for version in sorted(
+            results, key=lambda each: [int(part) for part in each.split(".")[:2]], reverse=True
+        )
+        for name in sorted(results[version], key=_ours_first)
+    ]
+    lines = [
+        "| Ends with the big batch's weights | "
+        + " | ".join("{}, TF {}".format(name, version) for version, name in columns)
+        + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
     for title, _ in ROWS:
         cells = [shown(results[version][name].get(title, "not run")) for version, name in columns]
         lines.append("| {} | {} |".format(title, " | ".join(cells)))
@@ -234,7 +319,9 @@ def main(arguments):
     results = saved()
     if "--table" not in arguments:
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+        )
         if not os.path.isdir(os.path.dirname(RESULTS)):
             os.makedirs(os.path.dirname(RESULTS))
         results.setdefault(tf.__version__, {}).update(run(arguments))

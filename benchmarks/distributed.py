@@ -1,8 +1,9 @@
-"""Times a cycle on two workers: one reduction per cycle (gradaccum_compat), or one per micro-batch (usual).
+"""Times a cycle on two workers: one reduction per cycle (gradaccum_compat), or one per micro-batch
+(usual); and of a table with sparse gradients, the touched rows or the whole table.
 
-Two processes on this machine train a model whose gradients are large and whose computation is small, under
-MultiWorkerMirroredStrategy, with gRPC on the loopback. Both ways run in the same two processes, in turns.
-distributed.md says what is compared, and how to read the result.
+Two processes on this machine train a model whose gradients are large and whose computation is
+small, under MultiWorkerMirroredStrategy, with gRPC on the loopback. All ways run in the same two
+processes, in turns. distributed.md says what is compared, and how to read the result.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -22,7 +23,8 @@ import distributed_report
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 LAUNCHER = os.path.join(ROOT, "legacy_examples", "launch_workers.py")
-WAYS = 2
+#: Of the model, and of the table.
+WAYS = 2 + 2
 
 
 class Progress(object):
@@ -53,23 +55,59 @@ class Progress(object):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true",
-                        help="3 rounds, a model of 2 million parameters, cycles of 1, 2 and 4: to see that it works")
-    parser.add_argument("--parameters", type=int, default=20 * 10 ** 6, help="of the model (default: %(default)s)")
-    parser.add_argument("--micro-batches", type=int, nargs="+", default=[1, 2, 4, 8, 16], metavar="N",
-                        help="the cycles that are timed (default: 1 2 4 8 16)")
-    parser.add_argument("--python", default=sys.executable,
-                        help="a Python with TensorFlow, which runs the workers (default: this one); this one draws the "
-                             "plot, if it has matplotlib")
-    parser.add_argument("--results", default=os.path.join(HERE, "results"), metavar="FOLDER",
-                        help="where JSON, Markdown table and plot go (default: benchmarks/results)")
-    parser.add_argument("--limit", type=int, default=3600, metavar="SECONDS",
-                        help="end the workers after so long (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="how often each is timed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=(
+            "3 rounds, a model of 2 million parameters, a table of 50,000 rows, cycles of 1, 2 and"
+            " 4: to see that it works"
+        ),
+    )
+    parser.add_argument(
+        "--parameters", type=int, default=20 * 10**6, help="of the model (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=10**6, help="of the table (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--micro-batches",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4, 8, 16],
+        metavar="N",
+        help="the cycles that are timed (default: 1 2 4 8 16)",
+    )
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help=(
+            "a Python with TensorFlow, which runs the workers (default: this one); this one draws"
+            " the plot, if it has matplotlib"
+        ),
+    )
+    parser.add_argument(
+        "--results",
+        default=os.path.join(HERE, "results"),
+        metavar="FOLDER",
+        help="where JSON, Markdown table and plot go (default: benchmarks/results)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=3600,
+        metavar="SECONDS",
+        help="end the workers after so long (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rounds, options.parameters, options.micro_batches = 3, 2 * 10 ** 6, [1, 2, 4]
+        options.rounds, options.parameters, options.micro_batches = 3, 2 * 10**6, [1, 2, 4]
+        options.rows = 50000
     if min([options.rounds] + options.micro_batches) < 1:
         parser.error("--rounds and --micro-batches are 1 or more")
     return options
@@ -78,15 +116,34 @@ def parse(arguments):
 def measure(options, folder):
     """Runs the two workers; returns what the chief has measured, or None where they failed."""
     out = os.path.join(folder, "out.json")
-    task = json.dumps({"parameters": options.parameters, "rounds": options.rounds,
-                       "micro_batches": options.micro_batches, "out": out})
-    command = [options.python, "-W", "ignore", LAUNCHER, "--local", "2", "--limit", str(options.limit),
-               os.path.join(HERE, "distributed_worker.py"), task]
+    task = json.dumps(
+        {
+            "parameters": options.parameters,
+            "rounds": options.rounds,
+            "micro_batches": options.micro_batches,
+            "rows": options.rows,
+            "out": out,
+        }
+    )
+    command = [
+        options.python,
+        "-W",
+        "ignore",
+        LAUNCHER,
+        "--local",
+        "2",
+        "--limit",
+        str(options.limit),
+        os.path.join(HERE, "distributed_worker.py"),
+        task,
+    ]
     environment = dict(os.environ, PYTHONPATH=ROOT, PYTHONWARNINGS="ignore")
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with open(os.path.join(folder, "log"), "w+") as log:
-        code = _watch(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log),
-                      Progress(options.rounds * len(options.micro_batches) * WAYS))
+        code = _watch(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log),
+            Progress(options.rounds * len(options.micro_batches) * WAYS),
+        )
         if code:
             log.seek(0)
             print("The workers failed:\n" + log.read()[-5000:], file=sys.stderr)
@@ -96,7 +153,8 @@ def measure(options, folder):
 
 
 def _watch(process, progress):
-    """Shows how far it is; returns the exit code. The launcher ends its workers, whatever ends this."""
+    """Shows how far it is; returns the exit code. The launcher ends its workers, whatever ends
+    this."""
     try:
         for line in iter(process.stdout.readline, b""):
             if line.strip() == b"cycle":
@@ -116,9 +174,12 @@ def write(measured, folder):
         os.makedirs(folder)
     name = os.path.join(folder, "distributed-tf" + ".".join(measured["tensorflow"].split(".")[:2]))
     text = distributed_report.markdown(measured)
-    for suffix, content in ((".json", json.dumps(measured, indent=1, sort_keys=True) + "\n"), (".md", text)):
+    for suffix, content in (
+        (".json", json.dumps(measured, indent=1, sort_keys=True) + "\n"),
+        (".md", text),
+    ):
         with io.open(name + suffix, "w", encoding="ascii") as result:
-            result.write(u"" + content)
+            result.write("" + content)
     print(text)
     if not distributed_report.plot(measured, name + ".png"):
         print("No plot: this Python has no matplotlib.", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""Interleaved timing: every contender once in a round, so that a disturbance of the machine meets all of them."""
+"""Interleaved timing: every contender once in a round, so that a disturbance of the machine meets
+all of them."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -11,11 +12,12 @@ try:
 except ImportError:  # Windows
     resource = None
 
-#: Seconds of one cycle: on the clock, and of all processors together. The second hardly feels a busy machine.
+#: Seconds of one cycle: on the clock, and of all processors together. The second hardly feels a
+#:     busy machine.
 Timing = collections.namedtuple("Timing", "wall processor")
 
-#: What one timing takes at least: a contender that is faster runs several cycles in it, or it would be timed with the
-#: caches that the one before has left behind.
+#: What one timing takes at least: a contender that is faster runs several cycles in it, or it would
+#: be timed with the caches that the one before has left behind.
 SHORTEST = 0.1
 
 
@@ -31,8 +33,11 @@ class Progress(object):
         self._count += 1
         if self._shown:
             filled = 30 * self._count // self._total
-            self._stream.write("\r{:<28.28} [{}{}] {}/{}".format(
-                self._label, "#" * filled, "." * (30 - filled), self._count, self._total))
+            self._stream.write(
+                "\r{:<28.28} [{}{}] {}/{}".format(
+                    self._label, "#" * filled, "." * (30 - filled), self._count, self._total
+                )
+            )
             self._stream.write("\n" if self._count == self._total else "")
             self._stream.flush()
 
@@ -52,7 +57,9 @@ def measure(cycles, rounds, label, warm=2):
     for _ in range(warm):
         for _, cycle in cycles:
             cycle()
-    repeats = dict((name, max(1, int(SHORTEST / max(1e-6, _time(cycle, 1).wall)))) for name, cycle in cycles)
+    repeats = dict(
+        (name, max(1, int(SHORTEST / max(1e-6, _time(cycle, 1).wall)))) for name, cycle in cycles
+    )
     timings = dict((name, []) for name, _ in cycles)
     progress = Progress(label, rounds)
     for number in range(rounds):
@@ -85,8 +92,8 @@ def median(values):
 
 
 def rows(timings, order, baseline_of):
-    """A table's rows: minimum and median on the clock, and the minimum of all processors' seconds, as seconds and as
-    ratios to the contender's baseline.
+    """A table's rows: minimum and median on the clock, and the minimum of all processors' seconds,
+    as seconds and as ratios to the contender's baseline.
 
     The median is that of the ratios within each round, where both met the same machine.
     """
@@ -94,11 +101,18 @@ def rows(timings, order, baseline_of):
     for name in order:
         own, base = timings[name], timings[baseline_of(name)]
         used, base_used = least_processor(own), least_processor(base)
-        table.append({
-            "contender": name, "min_seconds": least(own), "median_seconds": median([each.wall for each in own]),
-            "min_ratio": least(own) / least(base), "processor_seconds": used,
-            "median_ratio": median([each.wall / other.wall for each, other in zip(own, base)]),
-            "processor_ratio": used / base_used if base_used else None, "baseline": baseline_of(name)})
+        table.append(
+            {
+                "contender": name,
+                "min_seconds": least(own),
+                "median_seconds": median([each.wall for each in own]),
+                "min_ratio": least(own) / least(base),
+                "processor_seconds": used,
+                "median_ratio": median([each.wall / other.wall for each, other in zip(own, base)]),
+                "processor_ratio": used / base_used if base_used else None,
+                "baseline": baseline_of(name),
+            }
+        )
     return table
 
 
@@ -111,13 +125,21 @@ def least_processor(timings):
 
 
 def pooled(runs):
-    """The sections of several processes in one: of each number in a row the median of what they measured."""
+    """The sections of several processes in one: of each number in a row the median of what they
+    measured."""
     if len(runs) == 1:
         return runs[0]
-    return [dict(sections[0], rows=[_pooled_row(same) for same in zip(*[each["rows"] for each in sections])])
-            for sections in zip(*runs)]
+    return [
+        dict(
+            sections[0],
+            rows=[_pooled_row(same) for same in zip(*[each["rows"] for each in sections])],
+        )
+        for sections in zip(*runs)
+    ]
 
 
 def _pooled_row(rows_):
-    return dict((key, median([row[key] for row in rows_]) if isinstance(value, float) else value)
-                for key, value in rows_[0].items())
+    return dict(
+        (key, median([row[key] for row in rows_]) if isinstance(value, float) else value)
+        for key, value in rows_[0].items()
+    )

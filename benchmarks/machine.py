@@ -1,4 +1,5 @@
-"""What a figure was measured on: the processor and the versions, and nothing that says whose machine it is."""
+"""What a figure was measured on: the processor and the versions, and nothing that says whose
+machine it is."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -9,10 +10,19 @@ import platform
 def description():
     import numpy
     import tensorflow as tf
+
     import gradaccum_compat as ga
-    return {"tensorflow": ga.backend().tensorflow_version, "keras": _keras(tf), "numpy": numpy.__version__,
-            "python": platform.python_version(), "cpu": _model(), "cpus": multiprocessing.cpu_count(),
-            "system": platform.system(), "packages": _packages("gradient_accumulator", "transformers")}
+
+    return {
+        "tensorflow": ga.backend().tensorflow_version,
+        "keras": _keras(tf),
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "cpu": _model(),
+        "cpus": multiprocessing.cpu_count(),
+        "system": platform.system(),
+        "packages": _packages("gradient_accumulator", "transformers"),
+    }
 
 
 def _keras(tf):
@@ -38,6 +48,8 @@ def _packages(*names):
 def _model():
     try:
         with open("/proc/cpuinfo") as stream:
-            return next(line.split(":", 1)[1].strip() for line in stream if line.startswith("model name"))
+            return next(
+                line.split(":", 1)[1].strip() for line in stream if line.startswith("model name")
+            )
     except (IOError, StopIteration):
         return platform.processor() or platform.machine()

@@ -11,7 +11,10 @@ from benchmarks import titles, workloads
 _VALUES = {
     "times": ("time of a cycle over that without accumulation (minima)", "min_ratio"),
     "seconds_by_x": ("milliseconds a cycle", "min_seconds"),
-    "bytes_by_x": ("peak over that without\naccumulation, bytes a parameter", "bytes_per_parameter"),
+    "bytes_by_x": (
+        "peak over that without\naccumulation, bytes a parameter",
+        "bytes_per_parameter",
+    ),
     "traces_by_x": ("nodes of all graphs", "nodes"),
 }
 
@@ -20,8 +23,13 @@ def everything(results, folder):
     """Returns a dictionary from workload to path."""
     written = {}
     for name in workloads.NAMES:
-        panels = [(version, section) for version, result in results.items() if name in result
-                  for section in result[name]["sections"] if section["rows"]]
+        panels = [
+            (version, section)
+            for version, result in results.items()
+            if name in result
+            for section in result[name]["sections"]
+            if section["rows"]
+        ]
         if panels:
             written[name] = os.path.join(folder, name + ".png")
             _draw(titles.WORKLOADS[name][0], panels, written[name])
@@ -31,7 +39,9 @@ def everything(results, folder):
 def _draw(title, panels, path):
     figure, axes = plt.subplots(len(panels), 1, figsize=(9, 3.2 * len(panels)), squeeze=False)
     for (version, section), axis in zip(panels, axes[:, 0]):
-        axis.set_title("{}: {}, TensorFlow {}".format(title, section["title"], version), fontsize=10)
+        axis.set_title(
+            "{}: {}, TensorFlow {}".format(title, section["title"], version), fontsize=10
+        )
         (_bars if section["kind"] == "times" else _lines)(axis, section)
     figure.tight_layout()
     figure.savefig(path, dpi=90, bbox_inches="tight", metadata={"Software": None})
@@ -55,16 +65,26 @@ def _lines(axis, section):
     label, key = _VALUES[section["kind"]]
     factor = 1e3 if key == "min_seconds" else 1
     for name in titles.CONTENDERS:
-        points = sorted((row["x"], factor * row[key]) for row in section["rows"] if row["contender"] == name)
+        points = sorted(
+            (row["x"], factor * row[key]) for row in section["rows"] if row["contender"] == name
+        )
         if points:
-            axis.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=3,
-                      label=titles.CONTENDERS[name])
+            axis.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                marker="o",
+                markersize=3,
+                label=titles.CONTENDERS[name],
+            )
     measured = sorted(set(row["x"] for row in section["rows"]))
     axis.set_xscale("log")
     axis.set_xticks(measured)
     axis.set_xticklabels(["{:,}".format(x) for x in measured])
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    if section.get("log"):
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(bottom=0)
     axis.set_xlabel(section["x"], fontsize=8)
     axis.set_ylabel(label, fontsize=8)
     axis.tick_params(labelsize=8)

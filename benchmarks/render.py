@@ -1,4 +1,5 @@
-"""Results to Markdown tables in README.md, and to plots where matplotlib is installed. Needs no TensorFlow."""
+"""Results to Markdown tables in README.md, and to plots where matplotlib is installed. Needs no
+TensorFlow."""
 
 from __future__ import absolute_import, division, print_function
 
@@ -14,7 +15,8 @@ BEGIN, END = "<!-- tables: made by benchmarks/run.py -->\n", "<!-- end of tables
 
 
 def everything(folder, readme):
-    """Renews the tables of a page and the plots beside the results; returns the paths that were written."""
+    """Renews the tables of a page and the plots beside the results; returns the paths that were
+    written."""
     results = load(folder)
     plots = _plots(results, folder)
     page = BEGIN + END
@@ -23,9 +25,11 @@ def everything(folder, readme):
             page = stream.read()
     head, rest = page.split(BEGIN)
     here = os.path.dirname(os.path.abspath(readme))
-    tables = markdown(results, dict((name, os.path.relpath(path, here)) for name, path in plots.items()))
+    tables = markdown(
+        results, dict((name, os.path.relpath(path, here)) for name, path in plots.items())
+    )
     with io.open(readme, "w", encoding="ascii") as stream:
-        stream.write(u"" + head + BEGIN + tables + END + rest.split(END)[1])
+        stream.write("" + head + BEGIN + tables + END + rest.split(END)[1])
     return [readme] + sorted(plots.values())
 
 
@@ -34,8 +38,10 @@ def load(folder):
     results = {}
     for path in glob.glob(os.path.join(folder, "tf-*.json")):
         with open(path) as stream:
-            results[os.path.basename(path)[len("tf-"):-len(".json")]] = json.load(stream)
-    newest_first = sorted(results, key=lambda version: [int(part) for part in version.split(".")[:2]], reverse=True)
+            results[os.path.basename(path)[len("tf-") : -len(".json")]] = json.load(stream)
+    newest_first = sorted(
+        results, key=lambda version: [int(part) for part in version.split(".")[:2]], reverse=True
+    )
     return collections.OrderedDict((version, results[version]) for version in newest_first)
 
 
@@ -52,7 +58,7 @@ def markdown(results, plots):
             lines += ["![{}]({})".format(title, plots[name]), ""] if name in plots else []
             lines += _sections(found)
             lines += _processes(found)
-    return "\n".join(lines + _measured_on(results)) + "\n"
+    return "\n".join(lines + _not_there(results) + [""] + _measured_on(results)) + "\n"
 
 
 def _processes(found):
@@ -60,8 +66,13 @@ def _processes(found):
     versions = collections.OrderedDict()
     for version, result in found:
         versions.setdefault(result.get("processes", 1), []).append(version)
-    return ["TensorFlow {}: each figure is the median of {} processes.\n".format(", ".join(alike), count)
-            for count, alike in versions.items() if count > 1]
+    return [
+        "TensorFlow {}: each figure is the median of {} processes.\n".format(
+            ", ".join(alike), count
+        )
+        for count, alike in versions.items()
+        if count > 1
+    ]
 
 
 def _sections(found):
@@ -72,16 +83,27 @@ def _sections(found):
             kinds.setdefault(section["title"], []).append((version, section))
     for title, sections in kinds.items():
         lines += ["**{}**".format(title), ""] + _TABLES[sections[0][1]["kind"]](sections) + [""]
-        lines += _skipped(sections)
     return lines
 
 
 def _times(sections):
-    """Ratios to the baseline, of minima, of medians and of processor seconds; the baseline's own time in its row."""
-    return _grid(["TensorFlow " + version for version, _ in sections], _names(sections), lambda column, name: [
-        "{:.1f} ms".format(1e3 * row["min_seconds"]) if row["baseline"] == name else
-        "{:.2f} ({:.2f}) {}".format(row["min_ratio"], row["median_ratio"], _processor(row))
-        for row in sections[column][1]["rows"] if row["contender"] == name])
+    """Ratios to the baseline, of minima, of medians and of processor seconds; the baseline's own
+    time in its row."""
+    return _grid(
+        ["TensorFlow " + version for version, _ in sections],
+        _names(sections),
+        lambda column, name: [
+            (
+                "{:.1f} ms".format(1e3 * row["min_seconds"])
+                if row["baseline"] == name
+                else "{:.2f} ({:.2f}) {}".format(
+                    row["min_ratio"], row["median_ratio"], _processor(row)
+                )
+            )
+            for row in sections[column][1]["rows"]
+            if row["contender"] == name
+        ],
+    )
 
 
 def _processor(row):
@@ -90,12 +112,22 @@ def _processor(row):
 
 def _by_x(cell):
     def table(sections):
-        columns = [(version, section, x) for version, section in sections
-                   for x in sorted(set(row["x"] for row in section["rows"]))]
+        columns = [
+            (version, section, x)
+            for version, section in sections
+            for x in sorted(set(row["x"] for row in section["rows"]))
+        ]
         heads = ["TF {}, {:,}".format(version, x) for version, _, x in columns]
-        return ["By {}:".format(sections[0][1]["x"]), ""] + _grid(heads, _names(sections), lambda column, name: [
-            cell(row) for row in columns[column][1]["rows"]
-            if row["contender"] == name and row["x"] == columns[column][2]])
+        return ["By {}:".format(sections[0][1]["x"]), ""] + _grid(
+            heads,
+            _names(sections),
+            lambda column, name: [
+                cell(row)
+                for row in columns[column][1]["rows"]
+                if row["contender"] == name and row["x"] == columns[column][2]
+            ],
+        )
+
     return table
 
 
@@ -120,10 +152,19 @@ def _grid(heads, names, cells_of):
     return lines
 
 
-def _skipped(sections):
-    lines = ["- TensorFlow {}, {}: {}.".format(version, titles.CONTENDERS.get(name, name), reason)
-             for version, section in sections for name, reason in sorted(section.get("skipped", {}).items())]
-    return ["<details><summary>Not there</summary>", ""] + lines + ["", "</details>", ""] if lines else []
+def _not_there(results):
+    """Says once which contender is missing on which TensorFlow, and why."""
+    missing = collections.OrderedDict()
+    for version, result in results.items():
+        for workload in result.values():
+            for section in workload["sections"]:
+                for name, reason in sorted(section.get("skipped", {}).items()):
+                    versions = missing.setdefault((titles.CONTENDERS.get(name, name), reason), [])
+                    versions += [] if version in versions else [version]
+    return ["## Not there", ""] + [
+        "- {}, TensorFlow {}: {}.".format(name, ", ".join(versions), reason)
+        for (name, reason), versions in sorted(missing.items())
+    ]
 
 
 def _measured_on(results):
@@ -132,9 +173,18 @@ def _measured_on(results):
         any_ = sorted(result.items())[0][1]
         machine = any_["machine"]
         packages = "".join(", {} {}".format(*each) for each in sorted(machine["packages"].items()))
-        lines.append("- TensorFlow {}, Keras {}, Python {}{}: {} with {} logical CPUs, {} rounds{}.".format(
-            version, machine["keras"], machine["python"], packages, machine["cpu"], machine["cpus"], any_["rounds"],
-            ", small shapes" if any_["quick"] else ""))
+        lines.append(
+            "- TensorFlow {}, Keras {}, Python {}{}: {} with {} logical CPUs, {} rounds{}.".format(
+                version,
+                machine["keras"],
+                machine["python"],
+                packages,
+                machine["cpu"],
+                machine["cpus"],
+                any_["rounds"],
+                ", small shapes" if any_["quick"] else "",
+            )
+        )
     return lines + [""]
 
 
@@ -148,4 +198,5 @@ def _plots(results, folder):
         return {}
     matplotlib.use("Agg")
     from benchmarks import plots
+
     return plots.everything(results, folder)

@@ -26,8 +26,11 @@ def plain(problem):
         for micro_batch in problem.micro_batches[:-1]:
             differentiate(*micro_batch)
         assert train(*problem.micro_batches[-1]).numpy()
+
     return cycle
 
 
 def _first_number(gradient):
-    return tf.reshape(gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient, [-1])[:1]
+    return tf.reshape(
+        gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient, [-1]
+    )[:1]

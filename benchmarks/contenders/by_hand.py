@@ -28,24 +28,32 @@ def _to_train(problem):
 
 @contender("floor")
 def floor(problem):
-    """The least that TensorFlow takes: a trace for the first micro-batch, one for the others, one for the update.
+    """The least that TensorFlow takes: a trace for the first micro-batch, one for the others, one
+    for the update.
 
     Nobody would train so: it takes dense gradients alone, all of the same weight, in full cycles.
     """
     variables, optimizer, sums = _to_train(problem)
 
-    first = tf.function(lambda *micro_batch: assign(sums, problem.gradients(variables, micro_batch)))
-    later = tf.function(lambda *micro_batch: assign_add(sums, problem.gradients(variables, micro_batch)))
+    first = tf.function(
+        lambda *micro_batch: assign(sums, problem.gradients(variables, micro_batch))
+    )
+    later = tf.function(
+        lambda *micro_batch: assign_add(sums, problem.gradients(variables, micro_batch))
+    )
 
     @tf.function
     def update():
-        optimizer.apply_gradients([(total / problem.steps, variable) for total, variable in zip(sums, variables)])
+        optimizer.apply_gradients(
+            [(total / problem.steps, variable) for total, variable in zip(sums, variables)]
+        )
         return tf.constant(True)
 
     def cycle():
         for number, micro_batch in enumerate(problem.micro_batches):
             (later if number else first)(*micro_batch)
         assert update().numpy()
+
     return cycle
 
 
@@ -64,8 +72,11 @@ def python_list(problem):
         total = None
         for micro_batch in problem.micro_batches:
             gradients = [tf.convert_to_tensor(each) for each in differentiate(*micro_batch)]
-            total = gradients if total is None else [own + new for own, new in zip(total, gradients)]
+            total = (
+                gradients if total is None else [own + new for own, new in zip(total, gradients)]
+            )
         assert update([each / problem.steps for each in total]).numpy()
+
     return cycle
 
 
@@ -80,7 +91,9 @@ def recipe(problem):
 
     @tf.function
     def update():
-        optimizer.apply_gradients([(total.read_value(), variable) for total, variable in zip(sums, variables)])
+        optimizer.apply_gradients(
+            [(total.read_value(), variable) for total, variable in zip(sums, variables)]
+        )
         for total in sums:
             total.assign(tf.zeros_like(total))
         return tf.constant(True)
@@ -89,4 +102,5 @@ def recipe(problem):
         for micro_batch in problem.micro_batches:
             accumulate(*micro_batch)
         assert update().numpy()
+
     return cycle

@@ -16,11 +16,14 @@ def contender(name, why_not=lambda: None, legacy=False):
 
     Args:
         why_not: says why it cannot run here, or returns None.
-        legacy: whether it takes none but the optimizers of `tf.keras.optimizers.legacy`, where there are those.
+        legacy: whether it takes none but the optimizers of `tf.keras.optimizers.legacy`, where
+            there are those.
     """
+
     def register(make):
         _ALL[name] = Contender(name, make, why_not, legacy)
         return make
+
     return register
 
 
@@ -28,7 +31,8 @@ def cycles(problem, names):
     """The cycles of those that can run here, and the reasons of the others.
 
     Returns:
-        A list of (name, cycle), a dictionary from name to reason, and a function from name to its baseline.
+        A list of (name, cycle), a dictionary from name to reason, and a function from name to its
+        baseline.
     """
     # The tables and sums of a section before lie in cycles of Python's objects, GiBs of them.
     gc.collect()
@@ -56,8 +60,11 @@ def make(problem, name):
 
 
 def _has_legacy():
-    return hasattr(tf.keras.optimizers, "legacy") and hasattr(tf.keras.optimizers, "Adam") and (
-        hasattr(getattr(tf.keras.optimizers.legacy, "Adam", None), "_create_slots"))
+    return (
+        hasattr(tf.keras.optimizers, "legacy")
+        and hasattr(tf.keras.optimizers, "Adam")
+        and (hasattr(getattr(tf.keras.optimizers.legacy, "Adam", None), "_create_slots"))
+    )
 
 
 def build(optimizer, variables):
@@ -68,10 +75,12 @@ def build(optimizer, variables):
 
 def loop(problem, step):
     """The training loop around a compiled step: K calls, the last one's result awaited."""
+
     def cycle():
         for micro_batch in problem.micro_batches:
             moved = step(*micro_batch)
         assert moved.numpy()
+
     return cycle
 
 

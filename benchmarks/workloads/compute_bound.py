@@ -8,4 +8,6 @@ from benchmarks.workloads import _timed
 
 def run(settings):
     problem = problems.dense(256, 8, width=64 if settings.quick else 2048)
-    return [_timed.section("K = 8, micro-batch 256", problem, contenders.WITH_FLOOR, settings, warm=1)]
+    return [
+        _timed.section("K = 8, micro-batch 256", problem, contenders.WITH_FLOOR, settings, warm=1)
+    ]

@@ -9,17 +9,20 @@ from benchmarks import contenders, harness, problems
 from benchmarks.contenders import by_hand
 from benchmarks.workloads import _timed
 
-
 #: Few: there it shows what an accumulator does besides.
 FEW = 10
 
 
 def run(settings):
-    many, few = [problems.many_tensors(8, count=count) for count in (20 if settings.quick else 400, FEW)]
-    return [_timed.section("tf.function, K = 8", many, contenders.WITH_FLOOR, settings),
-            _adding_up("Eager", _as_it_is, many, settings),
-            _adding_up("tf.function", tf.function, many, settings),
-            _adding_up("Eager, {} variables".format(FEW), _as_it_is, few, settings)]
+    many, few = [
+        problems.many_tensors(8, count=count) for count in (20 if settings.quick else 400, FEW)
+    ]
+    return [
+        _timed.section("tf.function, K = 8", many, contenders.WITH_FLOOR, settings),
+        _adding_up("Eager", _as_it_is, many, settings),
+        _adding_up("tf.function", tf.function, many, settings),
+        _adding_up("Eager, {} variables".format(FEW), _as_it_is, few, settings),
+    ]
 
 
 def _as_it_is(function):
@@ -28,11 +31,17 @@ def _as_it_is(function):
 
 def _adding_up(kind, decorate, problem, settings):
     gradients = [tf.ones(each.shape) for each in problem.variables()]
-    cycles = [("bare_loop", _bare_loop(problem, gradients, decorate)),
-              ("accumulate", _accumulate(problem, gradients, decorate))]
+    cycles = [
+        ("bare_loop", _bare_loop(problem, gradients, decorate)),
+        ("accumulate", _accumulate(problem, gradients, decorate)),
+    ]
     timings = harness.measure(cycles, settings.rounds, kind + ", adding up alone")
-    return {"title": kind + ", K = 8, adding up alone", "kind": "times", "skipped": {},
-            "rows": harness.rows(timings, [name for name, _ in cycles], lambda name: "bare_loop")}
+    return {
+        "title": kind + ", K = 8, adding up alone",
+        "kind": "times",
+        "skipped": {},
+        "rows": harness.rows(timings, [name for name, _ in cycles], lambda name: "bare_loop"),
+    }
 
 
 def _bare_loop(problem, gradients, decorate):
@@ -44,15 +53,19 @@ def _bare_loop(problem, gradients, decorate):
         first(gradients)
         for _ in range(problem.steps - 1):
             later(gradients)
+
     return cycle
 
 
 def _accumulate(problem, gradients, decorate):
     accumulator = ga.Accumulator(problem.optimizer(), problem.variables())
-    accumulate, reset = decorate(lambda gradients: accumulator.accumulate(gradients)), decorate(accumulator.reset)
+    accumulate, reset = decorate(lambda gradients: accumulator.accumulate(gradients)), decorate(
+        accumulator.reset
+    )
 
     def cycle():
         for _ in range(problem.steps):
             accumulate(gradients)
         reset()
+
     return cycle

@@ -1,4 +1,5 @@
-"""Dense layers and micro-batches of 4: the time goes into reading and writing weights, gradients and sums."""
+"""Dense layers and micro-batches of 4: the time goes into reading and writing weights, gradients
+and sums."""
 
 from __future__ import absolute_import, division, print_function
 

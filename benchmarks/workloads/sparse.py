@@ -14,7 +14,9 @@ BY_HEIGHT = ("plain", "step")
 
 
 def run(settings):
-    parts = [(make, optimizer) for make in (_compared, _by_height) for optimizer in ("SGD", "Adagrad")]
+    parts = [
+        (make, optimizer) for make in (_compared, _by_height) for optimizer in ("SGD", "Adagrad")
+    ]
     chosen = parts if settings.part is None else [parts[settings.part]]
     return [make(optimizer, settings) for make, optimizer in chosen]
 
@@ -23,7 +25,8 @@ def _compared(optimizer, settings):
     height = 2000 if settings.quick else 1000000
     problem = problems.embedding(height, 8, optimizer, rows=10 if settings.quick else 1000)
     return _timed.section(
-        "{}, {:,} rows".format(optimizer, height), problem, contenders.EVERYONE, settings, warm=1)
+        "{}, {:,} rows".format(optimizer, height), problem, contenders.EVERYONE, settings, warm=1
+    )
 
 
 def _by_height(optimizer, settings):
@@ -33,11 +36,24 @@ def _by_height(optimizer, settings):
         problem = problems.embedding(height, 8, optimizer, rows=10 if settings.quick else 1000)
         cycles, _, _ = contenders.cycles(problem, BY_HEIGHT)
         cycles.append(("optimizer", _optimizer_alone(problem)))
-        timings = harness.measure(cycles, settings.rounds, "{}, {:,} rows".format(optimizer, height), warm=1)
+        timings = harness.measure(
+            cycles, settings.rounds, "{}, {:,} rows".format(optimizer, height), warm=1
+        )
         for name, _ in cycles:
-            table.append({"contender": name, "x": height, "min_seconds": harness.least(timings[name]),
-                          "median_seconds": harness.median([each.wall for each in timings[name]])})
-    return {"title": "{}, by height".format(optimizer), "kind": "seconds_by_x", "x": "rows of the table", "rows": table}
+            table.append(
+                {
+                    "contender": name,
+                    "x": height,
+                    "min_seconds": harness.least(timings[name]),
+                    "median_seconds": harness.median([each.wall for each in timings[name]]),
+                }
+            )
+    return {
+        "title": "{}, by height".format(optimizer),
+        "kind": "seconds_by_x",
+        "x": "rows of the table",
+        "rows": table,
+    }
 
 
 def _optimizer_alone(problem):
@@ -50,7 +66,10 @@ def _optimizer_alone(problem):
 
     @tf.function
     def update():
-        gradient = tf.IndexedSlices(slices[1], slices[0], tf.constant(variables[0].shape.as_list(), tf.int64))
+        gradient = tf.IndexedSlices(
+            slices[1], slices[0], tf.constant(variables[0].shape.as_list(), tf.int64)
+        )
         optimizer.apply_gradients([(gradient, variables[0])])
         return tf.constant(True)
+
     return lambda: update().numpy()

@@ -28,9 +28,23 @@ def run(settings):
                 else:
                     best.append(outcome)
             if best:
-                rows.append({"contender": name, "x": steps, "seconds": min(each[0] for each in best),
-                             "nodes": best[0][1]})
-    return [{"title": "To the first update, by K", "kind": "traces_by_x", "x": "K", "rows": rows, "skipped": skipped}]
+                rows.append(
+                    {
+                        "contender": name,
+                        "x": steps,
+                        "seconds": min(each[0] for each in best),
+                        "nodes": best[0][1],
+                    }
+                )
+    return [
+        {
+            "title": "To the first update, by K",
+            "kind": "traces_by_x",
+            "x": "K",
+            "rows": rows,
+            "skipped": skipped,
+        }
+    ]
 
 
 def _first_update(problem, name):
@@ -56,7 +70,8 @@ def _first_update(problem, name):
 def _nodes(function):
     """The nodes of a tf.function's traces, those of the functions that they call included."""
     concrete = getattr(function, "_list_all_concrete_functions", None) or (
-        lambda: function._stateful_fn._function_cache.all_values())
+        lambda: function._stateful_fn._function_cache.all_values()
+    )
     return sum(_nodes_of(each.graph.as_graph_def()) for each in concrete())
 
 

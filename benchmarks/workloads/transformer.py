@@ -7,5 +7,7 @@ from benchmarks.workloads import _timed
 
 
 def run(settings):
-    problem = problems.transformer(4, 8, width=32 if settings.quick else 256, length=16 if settings.quick else 128)
+    problem = problems.transformer(
+        4, 8, width=32 if settings.quick else 256, length=16 if settings.quick else 128
+    )
     return [_timed.section("K = 8, micro-batch 4", problem, contenders.WITH_FLOOR, settings)]
