@@ -12,6 +12,7 @@ import warnings
 
 import tensorflow as tf
 
+from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.keras_features import FIT_HAS_A_STEP
 from gradaccum_compat.keras import loss_divisor
 from gradaccum_compat.wrap import loss_scale, wrapped
@@ -38,7 +39,16 @@ def tell(accumulation):
     Returns:
         Whether it did.
     """
-    for model, frame in _frames_of_models():
+    # The caller's: a frame in a variable of its own would keep all that its callers hold alive.
+    caller = sys._getframe(1)
+    if tf.distribute.in_cross_replica_context() or wrapped.replicas() == 1:
+        return _tell(accumulation, [caller])
+    # A replica may have a thread of its own. What is merged runs where fit() does.
+    return BACKEND.merge(lambda: _tell(accumulation, [caller, sys._getframe(1)]))
+
+
+def _tell(accumulation, frames):
+    for model, frame in _methods_of_models(frames):
         if _accumulation_of(model) is accumulation:
             found = _unevenness(frame) or _masks(model, frame)
             if found:
@@ -47,12 +57,9 @@ def tell(accumulation):
     return False
 
 
-def _frames_of_models():
-    """The methods of Keras models that are running, in this thread, or in all where replicas have
-    threads of their own."""
-    # Not always in all: Python 2.7 with TF 1.14 hung in sys._current_frames() once in 20 programs.
-    several = tf.distribute.get_strategy().num_replicas_in_sync > 1
-    for frame in list(sys._current_frames().values()) if several else [sys._getframe()]:
+def _methods_of_models(frames):
+    """The methods of Keras models that the frames and their callers run."""
+    for frame in frames:
         while frame is not None:
             # AutoGraph puts tf__ before a name.
             if frame.f_code.co_name in ("fit", "train_step", "tf__train_step"):
