@@ -8,7 +8,9 @@ module imports neither TensorFlow nor NumPy at its top level: help must work whe
 from __future__ import absolute_import, division, print_function
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 
 from gradaccum_compat import __version__
@@ -24,6 +26,8 @@ COMMANDS = (
 DESCRIPTION = (
     "Gradient accumulation with one API and the same numbers on TensorFlow 1.14 to the newest 2.x."
 )
+#: The code of a process that the signal for it ends.
+_BROKEN_PIPE = 141
 EXIT_CODES = (
     "Exit codes: 0 if all is well, 1 if not, 2 for wrong arguments, 130 if interrupted. The help of"
     " a command says what they mean there."
@@ -49,9 +53,17 @@ def main(argv=None):
         return 0
     arguments = parser.parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
+    except EnvironmentError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        # Who reads the output has seen enough, as `head` has. Python flushes once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
 
 
 def _parser():

@@ -209,7 +209,8 @@ class Gradients(object):
                     if causes:
                         return found + causes
             found += (
-                self._data_order()
+                self._dropped_by_a_loss_scale()
+                or self._data_order()
                 or self._half_precision()
                 or ([] if self.sporadic() else self._other_data())
             )
@@ -571,6 +572,56 @@ class Gradients(object):
             below += np.dot(part, part) / rounding**2
         return above / below if below else 0.0
 
+    def _dropped_by_a_loss_scale(self):
+        """Micro-batches that a side in half precision leaves out, with the others in order."""
+        shares = self._shares_of_short_gradients()
+        if abs(shares[0] - shares[1]) < 0.4:
+            return None
+        half = int(np.argmax(shares))
+        sides = self._micro_batches()
+        whole, few = sides[1 - half], sides[half]
+        if len(few) < 8:
+            return None
+        distances = _distances([each for _, each in few], [each for _, each in whole])
+        ahead = np.argmin(distances, axis=1) - np.arange(len(few))
+        # Where two neighbours are as far ahead, that is no chance.
+        sure = ahead[:-1][ahead[:-1] == ahead[1:]]
+        forward = sure[sure >= 0]
+        if len(forward) < 0.3 * len(few) or np.any(np.diff(forward) < 0) or not forward[-1]:
+            return None
+        name = ("old", "new")[half]
+        return [
+            Cause(
+                "half-precision",
+                "{:.0f} % of the {} side's gradients end in zeros, and {:.0f} % of the"
+                " other's".format(100 * shares[half], name, 100 * shares[1 - half]),
+                "The {} side computes in half precision: its gradients have fewer binary places"
+                " than float32 has. Look at the precision policy.".format(name),
+            ),
+            Cause(
+                "loss-scale-skip",
+                "the {} side leaves out {} of the first {} micro-batches, and has the others in"
+                " their order".format(name, forward[-1], len(few) + forward[-1]),
+                "The {} side drops micro-batches, as a loss scale does while it is too large:"
+                " each later one comes earlier. A smaller first scale drops fewer.".format(name),
+            ),
+        ]
+
+    def _shares_of_short_gradients(self):
+        """Of each side's elements, which part of their sums over a cycle ends in zeros, as sums of
+        a few numbers in half precision do."""
+        zeros, elements = [0, 0], 0
+        for step, index, old, new, _, _ in self.differ:
+            if not step.pairs[index].exact:
+                continue
+            elements += old.size
+            for side, (values, line) in enumerate(((old, step.old), (new, step.new))):
+                # The mean, or what is a sum already: what ends in zeros more often.
+                zeros[side] += max(
+                    _end_in_zeros(values * factor) for factor in (1.0, line.weight or 1.0)
+                )
+        return [each / float(elements) if elements else 0.0 for each in zeros]
+
     def _data_order(self):
         """The micro-batches of the first cycles, matched by their sketches across cycles."""
         old, new = self._micro_batches()
@@ -764,6 +815,13 @@ class Gradients(object):
                 "loss.".format(first[0].number, number(relative), len(names), len(self.names)),
             )
         ]
+
+
+def _end_in_zeros(values):
+    """How many of the numbers that are not zero are whole multiples of 32 of their last binary
+    place in float32, give or take two roundings."""
+    bits = values[values != 0].astype(np.float32).view(np.uint32)
+    return int(np.sum(((bits + np.uint32(2)) & np.uint32(31)) <= 4))
 
 
 def _distances(ones, others):

@@ -57,6 +57,7 @@ def record(path, follow=None, snapshots=None):
     package._recording = session
     try:
         yield
+        session.say_if_nothing_was_made()
     finally:
         package._recording = None
         session.close()
@@ -114,6 +115,13 @@ class Session(object):
                 "recording into {} has stopped, training goes on: {}: {}".format(
                     self.path, type(error).__name__, error
                 )
+            )
+
+    def say_if_nothing_was_made(self):
+        if not self._made:
+            say(
+                "nothing is recorded into {}: the `with record(...):` block made no Accumulator"
+                " and wrapped no optimizer. Make them inside the block.".format(self.path)
             )
 
     def close(self):

@@ -26,6 +26,17 @@ def run(*arguments):
     return process.returncode, output, problems
 
 
+def test_who_reads_may_have_seen_enough():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gradaccum_compat", "doctor"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", 141)
+    process.stderr.close()
+
+
 @pytest.fixture(scope="module")
 def report():
     code, output, problems = run("doctor", "--json")

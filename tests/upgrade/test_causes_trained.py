@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -253,6 +254,43 @@ def test_half_precision(tmpdir, half):
 def test_half_precision_that_crosses_kinks(tmpdir, half):
     deep = dict(relu=True, deep=2, seed=2, updates=12)
     assert named(tmpdir, SGD, deep, dict(deep, half=half)) == ["half-precision"]
+
+
+@pytest.mark.skipif(
+    not hasattr(tf.keras.mixed_precision, "set_global_policy"), reason="policies are from 2.4 on"
+)
+@pytest.mark.parametrize("follow", [True, False], ids=["followed", "free"])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_a_mixed_precision_whose_loss_scale_drops_the_first_micro_batches(
+    tmpdir, optimizer, follow
+):
+    paths = []
+    for policy in ("float32", "mixed_float16"):
+        paths.append(str(tmpdir.join(policy)))
+        random = np.random.RandomState(1)
+        x, y = random.randn(64, 16).astype("f"), random.randn(64, 3).astype("f") * 4
+        tf.keras.backend.clear_session()
+        tf.keras.mixed_precision.set_global_policy(policy)
+        try:
+            with upgrade.record(paths[-1], follow=paths[0] if follow and paths[1:] else None):
+                layers = [(16, "relu", policy), (16, "relu", policy), (3, None, "float32")]
+                layers = [
+                    tf.keras.layers.Dense(
+                        units,
+                        activation=activation,
+                        dtype=tf.keras.mixed_precision.Policy(dtype),
+                        kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+                    )
+                    for seed, (units, activation, dtype) in enumerate(layers)
+                ]
+                model = tf.keras.Sequential(layers)
+                plain = getattr(tf.keras.optimizers, optimizer)(0.01)
+                model.compile(ga.wrap_optimizer(plain, steps=4), "mse")
+                model.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0)
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+    causes = upgrade.compare(*paths).causes
+    assert [each.id for each in causes] == ["half-precision", "loss-scale-skip"]
 
 
 def test_missing_gradient(tmpdir):

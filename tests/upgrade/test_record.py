@@ -282,6 +282,15 @@ def test_one_record_at_a_time(tmp_path):
                 pass
 
 
+def test_a_block_that_makes_no_accumulator_says_so(tmp_path, capsys):
+    accumulator = ga.Accumulator(
+        tf.compat.v1.train.GradientDescentOptimizer(0.1), [tf.Variable(1.0)], 1
+    )
+    with ga.upgrade.record(str(tmp_path)):
+        accumulator.step([tf.constant(1.0)])
+    assert "nothing is recorded into {}".format(tmp_path) in capsys.readouterr().err
+
+
 # XLA
 
 
