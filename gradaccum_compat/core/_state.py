@@ -457,14 +457,14 @@ class Cycle(tf.Module):
         kinds = [SPARSE if kind == SPARSE else DENSE for kind in self.layout.kinds]
         dense = np.array([SEEN[kind] for kind in kinds], np.float32)
         where = tf.compat.v2.where
-        rows = where(came > 0, tf.fill(tf.shape(came), SEEN[SPARSE]), tf.zeros_like(came))
+        rows = tf.cast(came > 0, tf.float32)  # SEEN[SPARSE] and SEEN[None]
         seen = where(seen > 0, seen, where(came >= _IS_WHOLE, dense, rows))
         nothing = [
             (self.micro_count, _constant(0, tf.int64)),
             (self.weight_exact, _constant(0.0, tf.float64)),
             (self.seen, seen),
         ] + [
-            (total, tf.zeros([pack.size], pack.dtype))
+            (total, tf.fill([pack.size], _constant(0.0, pack.dtype)))
             for pack, total in zip(self.layout.packs, self.packed)
         ]
         return done(BACKEND.write_each(nothing) + self._unmark(whole))
