@@ -59,7 +59,8 @@ WORKLOADS = {
         (
             "How a cycle grows: in eager code with the number of variables of 8 x 8, whose"
             " gradients are there already; in a\ntf.function with the parameters of one variable;"
-            " and with K."
+            " and with K. On 2.15, 500 million parameters\ndo not fit into 24 GB, for both ways and"
+            " the flags of a vector's rows, which are as large as its sum."
         ),
     ),
     "tracing": (
