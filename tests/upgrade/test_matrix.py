@@ -164,23 +164,19 @@ def row_of(verdict, code=0):
     )
 
 
+def command_in(tmpdir):
+    """The command, with its folders in this one."""
+    folders = [str(tmpdir.join(name)) for name in ("cache", "records")]
+    return ["matrix", PROGRAM, "--cache", folders[0], "--records", folders[1]]
+
+
 @pytest.fixture
 def called(tmpdir, monkeypatch, capfd):
     """Calls the command; returns its exit code and what it printed."""
     monkeypatch.setattr(_environments, "find_python", lambda version: None)
 
     def call(*arguments):
-        code = cli.main(
-            [
-                "matrix",
-                PROGRAM,
-                "--cache",
-                str(tmpdir.join("cache")),
-                "--records",
-                str(tmpdir.join("records")),
-            ]
-            + list(arguments)
-        )
+        code = cli.main(command_in(tmpdir) + list(arguments))
         return (code,) + tuple(capfd.readouterr())
 
     return call
@@ -305,13 +301,7 @@ def test_folders_that_cannot_be_made_are_refused_in_words(tmpdir, called, monkey
 def test_from_an_empty_folder_1_14_2_4_and_2_21_train_the_same_and_the_second_time_is_quick(
     tmpdir, capfd
 ):
-    command = [
-        "matrix",
-        PROGRAM,
-        "--cache",
-        str(tmpdir.join("cache")),
-        "--records",
-        str(tmpdir.join("records")),
+    command = command_in(tmpdir) + [
         "--tf",
         "1.14",
         "--tf",
