@@ -41,7 +41,8 @@ def main(argv=None):
         argv: the arguments; those of the process where left out.
 
     Returns:
-        The exit code: 0 if all is well, 1 if not, 130 if interrupted; others are a command's own.
+        The exit code: 0 if all is well, 1 if not, 130 if interrupted, 141 if whoever reads the
+        output has closed it; others are a command's own.
 
     Raises:
         SystemExit: with 2 for wrong arguments, with 0 after --help and --version.
