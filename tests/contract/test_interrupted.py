@@ -136,26 +136,33 @@ def test_threads_that_step_lose_no_micro_batch_and_no_cycle():
 
 @pytest.mark.parametrize("shape", [[3], [300, 200]], ids=["small", "large"])
 def test_threads_in_a_function_are_right_or_refused(shape):
-    """No lock holds a second thread back there."""
+    """No lock holds a second thread back there.
+
+    TensorFlow 1.14 now and then calls the call whose check failed "cancelled", without a word.
+    The next call says why.
+    """
     variable = tf.Variable(tf.zeros(shape))
     accumulator = ga.Accumulator(modes.sgd(), [variable], steps=3)
     step = tf.function(lambda: accumulator.step([tf.ones(shape)]))
     for _ in range(3):
         step()
-    said = []
+    said, cancelled = [], []
 
     def train(count):
         for _ in range(count):
             try:
                 step()
             except (tf.errors.InvalidArgumentError, ga.errors.IncompleteCycleError) as error:
-                said.append(str(error))
+                said.append(str(error).replace("\n", " "))
+            except tf.errors.CancelledError:
+                cancelled.append(True)
 
     in_threads(2, lambda: train(300))
     train(3)  # at the latest, the next update says it
-    if not said:
+    if said or cancelled:
+        assert said and all("by one thread at a time" in each for each in said)
+    else:
         np.testing.assert_array_equal(variable.numpy(), np.full(shape, -202.0))
-    assert all("by one thread at a time" in each.replace("\n", " ") for each in said)
 
 
 def test_accumulators_on_one_optimizer_are_traced_side_by_side():
