@@ -21,7 +21,7 @@ from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core import _arguments, _gradients, _reductions, _state, _statistics
-from gradaccum_compat.core._graph import NOTHING, after, cond_list, only_if, running_after
+from gradaccum_compat.core._graph import NOTHING, control_dependencies, only_if
 from gradaccum_compat.core._replicas import Replicas
 from gradaccum_compat.core._state import Cycle
 from gradaccum_compat.optimizers.updates import Update
@@ -291,17 +291,17 @@ class Accumulator(tf.Module):
         if self._recorder is None:
             return count
         # After the micro-batch is added: each sum is added to as soon as its gradient is there.
-        with after([count] + self._recorder.micro_batch(gradients, weight, count)):
+        with control_dependencies([count] + self._recorder.micro_batch(gradients, weight, count)):
             return tf.identity(count)
 
     def _add(self, gradients, weight):
-        with after(_arguments.device_checks(gradients, weight, self._target.raw)):
+        with control_dependencies(_arguments.device_checks(gradients, weight, self._target.raw)):
             layout = self._cycle.layout
             gradients = _gradients.as_addends(gradients, layout.shapes, layout.dtypes)
             weighed, factor, weight, dropped = self._weigh(gradients, weight)
             if self._statistics is None:
                 return self._reduction.add(weighed, factor, weight, dropped)
-            with after(self._note_squares(gradients, weight)):
+            with control_dependencies(self._note_squares(gradients, weight)):
                 return self._reduction.add(weighed, factor, weight, dropped)
 
     def _weigh(self, gradients, weight):
@@ -344,7 +344,7 @@ class Accumulator(tf.Module):
     def _apply_at_boundary(self, sure, count):
         self._target.make_optimizer_state()
         steps = _arguments.steps_of_cycle(
-            self._options.steps, BACKEND.read(self._cycle.update_count)
+            self._options.steps, _state.read(self._cycle.update_count)
         )
         full = self._replicas.first(count) >= steps
         if tf.executing_eagerly() or self._reduction.reduces:
@@ -365,18 +365,18 @@ class Accumulator(tf.Module):
         """
         self._target.make_optimizer_state()
         summary = self._summarise(True if full is None else full, sure, steps)
-        updated, finite = cond_list(
+        updated, finite = tf.cond(
             summary.due,
             lambda: self._update(summary),
             lambda: [tf.constant(False), tf.constant(True)],
         )
         ended = self._start_over(updated, full, summary.whole)
-        with after(ended):
+        with control_dependencies(ended):
             # On all replicas: a check that raises stops what has not run by then.
             raised = self._checks_of_cycle(summary)
             if self._options.nonfinite == "raise":
                 raised.append(_arguments.on_device(finite, _arguments.nonfinite_error))
-        with after(raised + ended):
+        with control_dependencies(raised + ended):
             return tf.identity(updated)
 
     def _summarise(self, ending, sure, steps=None):
@@ -444,7 +444,7 @@ class Accumulator(tf.Module):
         if summary.usual is None:
             return self._update_by(summary, summary.known)
         everything = range(len(self._target.variables))
-        return cond_list(
+        return tf.cond(
             summary.usual,
             lambda: self._update_by(summary, summary.known),
             lambda: self._update_by(summary._replace(sure=()), everything),
@@ -518,7 +518,8 @@ class Accumulator(tf.Module):
         before = _statistics.global_norm(divided)
         kept = tf.compat.v2.where(before > 0, _statistics.global_norm(clipped) / before, 1.0)
         note = functools.partial(self._note_update, summary)
-        with after([self._reduction.on_state(note, before / mean, kept * before / mean)]):
+        noted = self._reduction.on_state(note, before / mean, kept * before / mean)
+        with control_dependencies([noted]):
             gradients = _gradients.with_values(tf.identity, clipped)
         return _gradients.cast(gradients, self._target.dtypes)
 
@@ -562,13 +563,14 @@ class Accumulator(tf.Module):
             for index in wanted
         ]
         if self._recorder is None:
-            updated = [optimizers.apply_gradients(self._target.optimizer, updates)]
+            updated = optimizers.apply_gradients(self._target.optimizer, updates)
         else:
-            with after(self._recorder.before(gradients, summary.weight, summary.came)):
-                updated = [optimizers.apply_gradients(self._target.optimizer, updates)]
-            with after(updated):
+            recorded = self._recorder.before(gradients, summary.weight, summary.came)
+            with control_dependencies(recorded):
+                updated = optimizers.apply_gradients(self._target.optimizer, updates)
+            with control_dependencies(updated):
                 updated = updated + self._recorder.after()
-        with after(updated):
+        with control_dependencies(updated):
             return self._reduction.on_state(self._cycle.count_update)
 
     # Across the replicas again
@@ -576,9 +578,9 @@ class Accumulator(tf.Module):
     def _start_over(self, updated, full, whole):
         """Forgets the cycle, after the update, where it is full."""
         if full is None:
-            ended = self._reduction.on_state(running_after([updated], self._reduction.end), whole)
+            ended = self._reduction.on_state(self._reduction.end, whole, updated)
             return list(self._replicas.local(ended))
-        with after([updated]):
+        with control_dependencies([updated]):
             full = tf.identity(full)
         return [only_if(full, functools.partial(self._end, whole))]
 
@@ -593,7 +595,7 @@ class Accumulator(tf.Module):
         if unknown and not tf.executing_eagerly():
             late = tf.reduce_any(tf.gather(summary.came, unknown))
             checks.append(_arguments.on_device(tf.logical_not(late), _arguments.stale_error))
-        with after(checks):
+        with control_dependencies(checks):
             summary = summary._replace(
                 weight=tf.identity(summary.weight),
                 parts=self._reduction.ahead_of_conditionals(summary.parts),

@@ -16,14 +16,6 @@ import tensorflow as tf
 
 from gradaccum_compat.backends.xla import compiled_by_xla
 
-# Looked up once: each look into a module of TF 1.14 takes a microsecond.
-_READ = tf.raw_ops.ReadVariableOp
-_ASSIGN = tf.raw_ops.AssignVariableOp
-_ASSIGN_ADD = tf.raw_ops.AssignAddVariableOp
-#: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in
-#: place.
-_SUBTRACT_PRODUCT = tf.raw_ops.ResourceApplyGradientDescent
-
 
 def _mark_as_converted(function):
     """TF 1.14 has no public do_not_convert; this is the mark that its AutoGraph leaves.
@@ -114,57 +106,6 @@ class Backend(object):
             )
         return variable
 
-    def local(self, variable):
-        """This replica's own component of a variable; the variable itself where it has none."""
-        # `get` got its underscore in TF 2.2.
-        for accessor in ("_get", "get"):
-            if hasattr(variable, accessor):
-                return getattr(variable, accessor)()
-        return variable
-
-    # The ops themselves, and not the variable's methods: in eager code those take twice the time,
-    # and an accumulator calls one for each variable and micro-batch.
-
-    def read(self, variable):
-        variable = self.local(variable)
-        return _READ(resource=variable.handle, dtype=variable.dtype)
-
-    def read_each(self, variables):
-        return [self.read(each) for each in variables]
-
-    def write_each(self, pairs):
-        """Writes a value into each variable, by pairs of both."""
-        return [self.write(variable, value) for variable, value in pairs]
-
-    def add_each(self, pairs):
-        """Adds a value to each variable, by pairs of both."""
-        return [self.add(variable, value) for variable, value in pairs]
-
-    def write(self, variable, value):
-        return _ASSIGN(resource=self.local(variable).handle, value=value)
-
-    def add(self, variable, value):
-        return _ASSIGN_ADD(resource=self.local(variable).handle, value=value)
-
-    def subtract_product(self, variable, factor, value):
-        """Subtracts factor * value, without a tensor for the product."""
-        return _SUBTRACT_PRODUCT(var=self.local(variable).handle, alpha=factor, delta=value)
-
-    def add_rows(self, variable, rows, values):
-        return tf.raw_ops.ResourceScatterAdd(
-            resource=self.local(variable).handle, indices=rows, updates=values
-        )
-
-    def set_rows(self, variable, rows, values):
-        return tf.raw_ops.ResourceScatterUpdate(
-            resource=self.local(variable).handle, indices=rows, updates=values
-        )
-
-    def set_elements(self, variable, positions, values):
-        return tf.raw_ops.ResourceScatterNdUpdate(
-            ref=self.local(variable).handle, indices=positions, updates=values
-        )
-
     # Replicas
 
     def run(self, strategy, function, args=()):
@@ -223,7 +164,7 @@ class Backend(object):
     def assert_on_device(self, condition, message, value=None):
         """An op that raises InvalidArgumentError with the message unless the condition holds."""
         if compiled_by_xla():
-            return None
+            return tf.no_op()
         if _ASSERT_KEEPS_THE_ORDER:
             return tf.debugging.Assert(condition, [message] + ([] if value is None else [value]))
         # 0 / 1, and NaN where the condition fails: a constant NaN would set off TensorFlow's own

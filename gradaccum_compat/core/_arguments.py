@@ -18,7 +18,7 @@ from gradaccum_compat import errors
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core._gradients import ROWS
-from gradaccum_compat.core._graph import after
+from gradaccum_compat.core._graph import control_dependencies
 
 LOSS_REDUCTIONS = ("mean", "sum", "global_mean", "none")
 NONFINITE = ("propagate", "skip", "raise")
@@ -189,7 +189,7 @@ def steps_of_cycle(given, update_count):
     if not tf.is_tensor(value) or not value.dtype.is_integer or value.shape.ndims not in (0, None):
         raise _function_error(describe(value))
     value = tf.cast(value, tf.int64)
-    with after([on_device(value > 0, _function_error, value)]):
+    with control_dependencies([on_device(value > 0, _function_error, value)]):
         return tf.identity(value)
 
 
@@ -302,7 +302,7 @@ def on_device(condition, make_error, value=None):
         value: the tensor that is checked, which the error shows.
 
     Returns:
-        What other ops wait for, or None. XLA drops checks.
+        What other ops wait for; None in eager code. XLA drops checks.
     """
     if tf.executing_eagerly():
         if bool(condition.numpy()):

@@ -7,7 +7,8 @@ import contextlib
 import tensorflow as tf
 
 # Looked up once: each look into a module of TF 1.14 takes a microsecond, and eager code asks often.
-executing_eagerly = tf.executing_eagerly
+# In eager code it waits for nothing, and takes assignments, which are None there.
+control_dependencies = tf.control_dependencies
 
 
 class _Nothing(object):
@@ -24,44 +25,22 @@ class _Nothing(object):
 NOTHING = getattr(contextlib, "nullcontext", _Nothing)()
 
 
-def after(ops):
-    """tf.control_dependencies on ops and tensors; None among them is skipped.
+def ops_of(values):
+    """What the values stand for in control_dependencies: their ops. What has none is left out.
 
-    Assignments are None in eager code. TF 2.4 takes no tensor of an outer graph, as there is one
-    in a branch where a loss scale calls us: so each tensor stands for its op. An eager tensor has
-    no op and is there already.
+    TF 2.4 takes no tensor of an outer graph there, as there is one in a branch where a loss scale
+    calls us. An optimizer may return anything.
     """
-    if executing_eagerly():
-        return NOTHING
-    ops = [op if isinstance(op, tf.Operation) else getattr(op, "op", None) for op in ops]
-    return tf.control_dependencies([op for op in ops if op is not None])
-
-
-def running_after(ops, function):
-    """The function, whose ops run after these.
-
-    The dependencies are entered inside the function: replicas are threads, in a TF 1 graph too,
-    and threads inherit none.
-    """
-    if executing_eagerly():
-        return function
-
-    def call(*args):
-        with after(ops):
-            return function(*args)
-
-    return call
+    if tf.executing_eagerly():
+        return []
+    ops = [each if isinstance(each, tf.Operation) else getattr(each, "op", None) for each in values]
+    return [each for each in ops if each is not None]
 
 
 def done(ops):
     """A scalar True that is there once all ops have run."""
-    with after(list(ops)):
+    with control_dependencies(list(ops)):
         return tf.constant(True)
-
-
-def grouped(ops):
-    """Groups ops into one, so that each consumer gets one control edge."""
-    return ops if executing_eagerly() or len(ops) < 2 else [done(ops)]
 
 
 def only_if(condition, make_ops):

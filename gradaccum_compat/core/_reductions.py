@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from gradaccum_compat import errors
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.core import _gradients
+from gradaccum_compat.core import _gradients, _state
 from gradaccum_compat.core._gradients import GradientSum, is_rows
-from gradaccum_compat.core._graph import after, running_after
+from gradaccum_compat.core._graph import control_dependencies
 from gradaccum_compat.core._tables import Tables
 
 
@@ -50,21 +50,23 @@ class Alone(object):
         Returns:
             The sum of the summaries of all replicas, and what `sums` is to reduce.
         """
-        summary = self.on_state(running_after([ending], self._summary), ending, least)
-        return self._replicas.first(summary), None
+        return self._replicas.first(self.on_state(self._summary, ending, least)), None
 
     def _summary(self, ending, least):
         summary = self._cycle.summary(ending, least)
         if self._statistics is None:
             return summary
-        return tf.concat([summary, BACKEND.read(self._statistics.squares)], 0)
+        with control_dependencies([summary]):
+            return tf.concat([summary, _state.read(self._statistics.squares)], 0)
 
-    def end(self, whole=False):
-        """Forgets the cycle, where the state is; for `whole` see Cycle.end."""
-        if self._statistics is None:
-            return self._cycle.end(whole)
-        with after(self._statistics.end()):
-            return self._cycle.end(whole)
+    def end(self, whole=False, updated=None):
+        """Forgets the cycle, after the update, where the state is; for `whole` see Cycle.end."""
+        # Inside the function: replicas are threads, in a TF 1 graph too, and threads inherit no
+        # control dependencies.
+        with control_dependencies([] if updated is None else [updated]):
+            ended = [] if self._statistics is None else self._statistics.end()
+            with control_dependencies(ended):
+                return self._cycle.end(whole)
 
     def ahead_of_conditionals(self, parts):
         """The one reduction of gradients in a cycle, once an update is due.
@@ -108,12 +110,13 @@ class OneProcess(Alone):
     def summarise(self, ending, least):
         # In one call: under MirroredStrategy each way to the replicas may take TensorFlow a
         # second, since its coordinator looks once a second whether their threads are done.
-        summary_and_sums = running_after([ending], self._summary_and_sums)
-        summary, sums = self.on_state(summary_and_sums, ending, least)
+        summary, sums = self.on_state(self._summary_and_sums, ending, least)
         return self._sum_over_replicas(summary), sums
 
     def _summary_and_sums(self, ending, least):
-        return self._summary(ending, least), self._cycle.sums_of_this_cycle()
+        summary = self._summary(ending, least)
+        with control_dependencies([summary]):
+            return summary, self._cycle.sums_of_this_cycle()
 
     def _sum_over_replicas(self, value):
         # Not strategy.reduce: on TF 1.14 it names a device that no worker has.
@@ -195,7 +198,7 @@ class Workers(OneProcess):
 
     def _summary_and_sums(self, ending, least):
         summary = self._summary(ending, least)
-        with after([summary]):
+        with control_dependencies([summary]):
             counts, own = self._tables.own()
             return tf.concat([summary] + counts, 0), (self._cycle.whole_sums(self._whole), own)
 

@@ -18,7 +18,7 @@ from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core import _gradients, _packs
 from gradaccum_compat.core._gradients import DENSE, SPARSE
-from gradaccum_compat.core._graph import after, cond_list, done, grouped, only_if
+from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if, ops_of
 
 SUM = tf.VariableAggregation.SUM
 MEAN = tf.VariableAggregation.MEAN
@@ -76,6 +76,63 @@ def _is_former(dense):
 def came(marks):
     """Whether each variable had a gradient in the cycle, by the sum of its marks."""
     return tf.math.floormod(marks, tf.constant(DENSE_MARK, marks.dtype)) > 0
+
+
+# Reading and writing variables, by the ops themselves and not the variables' methods: in eager code
+# those take twice the time, and an accumulator calls one for each variable and micro-batch. They
+# are looked up once: each look into a module of TF 1.14 takes a microsecond.
+
+_READ = tf.raw_ops.ReadVariableOp
+_ASSIGN = tf.raw_ops.AssignVariableOp
+_ASSIGN_ADD = tf.raw_ops.AssignAddVariableOp
+#: A step of gradient descent, var - alpha * delta: the only op that multiplies and adds up in
+#: place.
+_SUBTRACT_PRODUCT = tf.raw_ops.ResourceApplyGradientDescent
+
+
+def local(variable):
+    """This replica's own component of a variable; the variable itself where it has none."""
+    # `get` got its underscore in TF 2.2.
+    for accessor in ("_get", "get"):
+        if hasattr(variable, accessor):
+            return getattr(variable, accessor)()
+    return variable
+
+
+def read(variable):
+    variable = local(variable)
+    return _READ(resource=variable.handle, dtype=variable.dtype)
+
+
+def write(variable, value):
+    return _ASSIGN(resource=local(variable).handle, value=value)
+
+
+def add(variable, value):
+    return _ASSIGN_ADD(resource=local(variable).handle, value=value)
+
+
+def subtract_product(variable, factor, value):
+    """Subtracts factor * value, without a tensor for the product."""
+    return _SUBTRACT_PRODUCT(var=local(variable).handle, alpha=factor, delta=value)
+
+
+def add_rows(variable, rows, values):
+    return tf.raw_ops.ResourceScatterAdd(
+        resource=local(variable).handle, indices=rows, updates=values
+    )
+
+
+def set_rows(variable, rows, values):
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=local(variable).handle, indices=rows, updates=values
+    )
+
+
+def set_elements(variable, positions, values):
+    return tf.raw_ops.ResourceScatterNdUpdate(
+        ref=local(variable).handle, indices=positions, updates=values
+    )
 
 
 class Layout(object):
@@ -202,13 +259,13 @@ class Cycle(tf.Module):
             return self._add(gradients, factor, weight, dropped)
         # A micro-batch that fails before it has gradients changes nothing: fit() ends an epoch by
         # running the step once more on an exhausted iterator.
-        with after(_made_first(gradients)):
+        with control_dependencies(_made_first(gradients)):
             alone = self._begin()
-        with after([alone]):
+        with control_dependencies([alone]):
             count = self._add(gradients, factor, weight, dropped)
-        with after([count]):
+        with control_dependencies([count]):
             ended = self._finish(alone)
-        with after(ended):
+        with control_dependencies(ended):
             return tf.identity(count)
 
     def _add(self, gradients, factor, weight, dropped):
@@ -217,18 +274,18 @@ class Cycle(tf.Module):
         steady = self.layout.steady(given) and dropped is None
         first = None
         if not (steady and all(self.layout.small)):
-            first = tf.equal(BACKEND.read(self.micro_count), 0)
-        with after(self._clean(first, given, steady)):
-            noted = grouped(self._note_what_came(first, given, steady, dropped))
-        with after(noted):
+            first = tf.equal(read(self.micro_count), 0)
+        with control_dependencies(self._clean(first, given, steady)):
+            noted = self._note_what_came(first, given, steady, dropped)
+        with control_dependencies(noted):
             written = self._add_packed(gradients, given, factor)
             written = written + self._add_large(first, gradients, given, factor)
             if SPARSE in given:
                 written = written + self._add_rows(gradients, given, factor, dropped)
-        with after([first] + noted + written):
+        with control_dependencies(noted + written):
             counted = self._count(weight, dropped)
-        with after(counted):
-            return BACKEND.read(self.micro_count)
+        with control_dependencies(counted):
+            return read(self.micro_count)
 
     # A graph marks the state as busy while it adds a micro-batch and while it ends a cycle. Then it
     # takes its mark away. A call that fails halfway leaves its mark, and so does a call that finds
@@ -243,18 +300,18 @@ class Cycle(tf.Module):
         """Marks the state as busy, where this holds; returns whether nothing else has marked it."""
         total = self.total_weight
         if tf.executing_eagerly():
-            return tf.equal(BACKEND.read(total), 0)
+            return tf.equal(read(total), 0)
         mark = tf.cast(where, total.dtype.base_dtype) * _BUSY
-        with after([mark]), after([BACKEND.add(total, mark)]):
-            return tf.equal(BACKEND.read(total), mark)
+        with control_dependencies([mark]), control_dependencies([add(total, mark)]):
+            return tf.equal(read(total), mark)
 
     def _finish(self, alone):
         dtype = self.total_weight.dtype.base_dtype
-        return [BACKEND.add(self.total_weight, tf.cast(alone, dtype) * -_BUSY)]
+        return [add(self.total_weight, tf.cast(alone, dtype) * -_BUSY)]
 
     def _note_what_came(self, first, given, steady, dropped):
         if steady:
-            return [BACKEND.write(self.dense, _constant(_WHOLE, tf.float32, (len(given),)))]
+            return [write(self.dense, _constant(_WHOLE, tf.float32, (len(given),)))]
         now = np.array(
             [
                 _NO_GRADIENT if now is None else _WHOLE if DENSE in (now, kind) else _ROWS_ALONE
@@ -265,9 +322,9 @@ class Cycle(tf.Module):
         if dropped is not None:
             nothing = np.full(len(now), _NO_GRADIENT, np.float32)
             now = tf.compat.v2.where(tf.reduce_all(dropped), nothing, now)
-        so_far = tf.maximum(now, BACKEND.read(self.dense))
-        with after([so_far]):
-            return [BACKEND.write(self.dense, tf.compat.v2.where(first, now, so_far))]
+        so_far = tf.maximum(now, read(self.dense))
+        with control_dependencies([so_far]):
+            return [write(self.dense, tf.compat.v2.where(first, now, so_far))]
 
     def _count(self, weight, dropped):
         counted = [
@@ -276,7 +333,7 @@ class Cycle(tf.Module):
         ]
         if dropped is not None:
             counted.append((self.skipped_count, tf.reduce_sum(tf.cast(dropped, tf.float64))))
-        return BACKEND.add_each(counted)
+        return [add(variable, value) for variable, value in counted]
 
     # Small sums: one op for each dtype, in every micro-batch. Rows are few in a small variable, and
     # are added as the whole of it.
@@ -285,7 +342,10 @@ class Cycle(tf.Module):
         added = []
         for pack, total in zip(self.layout.packs, self.packed):
             found = dict(
-                (index, self._as_dense(index, gradients[index]))
+                (
+                    index,
+                    gradients[index] if given[index] == DENSE else self._whole(index, gradients),
+                )
                 for index in pack.indices
                 if given[index]
             )
@@ -295,13 +355,11 @@ class Cycle(tf.Module):
                     added.extend(_added([total], _gradients.scale([flat], factor), None))
                 else:
                     added.extend(_added([total], [flat], factor))
-        return grouped(added)
+        return added
 
-    def _as_dense(self, index, gradient):
-        if _gradients.is_dense(gradient):
-            return gradient
-        height = self.layout.heights[index]
-        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, height)
+    def _whole(self, index, gradients):
+        rows, height = gradients[index], self.layout.heights[index]
+        return tf.math.unsorted_segment_sum(rows.values, rows.indices, height)
 
     # Large dense gradients: one op for each, in every micro-batch
 
@@ -323,7 +381,7 @@ class Cycle(tf.Module):
         ]
         for total, gradient in zip(self.sums, _gradients.scale(rows, factor)):
             if gradient is not None:
-                ops.append(BACKEND.add_rows(total, gradient.indices, gradient.values))
+                ops.append(add_rows(total, gradient.indices, gradient.values))
         # Dropped rows are gone, but under XLA, where no number of rows depends on values.
         kept = tf.logical_not(dropped) if compiled_by_xla() and dropped is not None else None
         for index, (now, kind) in enumerate(zip(given, self.layout.kinds)):
@@ -338,9 +396,9 @@ class Cycle(tf.Module):
     def _clean(self, first, given, steady):
         if steady:
             return []
-        seen, came = BACKEND.read_each([self.seen, self.dense])
+        seen, came = read(self.seen), read(self.dense)
         ops = []
-        with after([seen, came]):
+        with control_dependencies([seen, came]):
             for index, kind in enumerate(given):
                 if kind != DENSE:
                     used = tf.logical_or(seen[index] > 0, came[index] > 0)
@@ -367,7 +425,7 @@ class Cycle(tf.Module):
         if self.layout.small[index]:
             return unmarked
         zeros = tf.zeros(self.layout.shapes[index], self.layout.dtypes[index])
-        return [BACKEND.write(self.sums[index], zeros)] + unmarked
+        return [write(self.sums[index], zeros)] + unmarked
 
     def _wipe_touched(self, index):
         rows, blocks = self.rows.touched(index)
@@ -375,7 +433,7 @@ class Cycle(tf.Module):
             return self.rows.clear(blocks)
         shape = tf.concat([tf.shape(rows), self.layout.shapes[index][1:]], 0)
         zeros = tf.zeros(shape, self.layout.dtypes[index])
-        with after([BACKEND.set_rows(self.sums[index], rows, zeros)]):
+        with control_dependencies([set_rows(self.sums[index], rows, zeros)]):
             return self.rows.clear(blocks)
 
     # What is known of the variables
@@ -431,10 +489,9 @@ class Cycle(tf.Module):
         """
         float64 = tf.float64
         alone = self._begin(ending)
-        with after([alone]):
-            count, weight, seen, came = BACKEND.read_each(
-                [self.micro_count, self.weight_exact, self.seen, self.dense]
-            )
+        with control_dependencies([alone]):
+            count, weight = read(self.micro_count), read(self.weight_exact)
+            seen, came = read(self.seen), read(self.dense)
         alone, count = tf.logical_and(alone, count >= least), tf.cast(count, float64)
         weight = tf.compat.v2.where(alone, weight, tf.constant(_FAILED, float64))
         former = tf.logical_and(count > 0, is_former(came))
@@ -453,7 +510,7 @@ class Cycle(tf.Module):
             whole: where `summary` has found nothing half done, a bool or a scalar bool tensor. The
                 mark of another thread stays there.
         """
-        seen, came = BACKEND.read_each([self.seen, self.dense])
+        seen, came = read(self.seen), read(self.dense)
         kinds = [SPARSE if kind == SPARSE else DENSE for kind in self.layout.kinds]
         dense = np.array([SEEN[kind] for kind in kinds], np.float32)
         where = tf.compat.v2.where
@@ -467,18 +524,21 @@ class Cycle(tf.Module):
             (total, tf.fill([pack.size], _constant(0.0, pack.dtype)))
             for pack, total in zip(self.layout.packs, self.packed)
         ]
-        return done(BACKEND.write_each(nothing) + self._unmark(whole))
+        written = [write(variable, value) for variable, value in nothing]
+        with control_dependencies(written + self._unmark(whole)):
+            return tf.constant(True)
 
     def _unmark(self, whole):
         dtype = self.total_weight.dtype.base_dtype
         if tf.executing_eagerly() or whole is False:
-            return [BACKEND.write(self.total_weight, _constant(0.0, dtype))]
-        marks = BACKEND.read(self.total_weight)
+            return [write(self.total_weight, _constant(0.0, dtype))]
+        marks = read(self.total_weight)
         mark = tf.compat.v2.where(whole, tf.constant(_BUSY, dtype), marks)
-        return [BACKEND.add(self.total_weight, -mark)]
+        return [add(self.total_weight, -mark)]
 
     def count_update(self):
-        return done([BACKEND.add(self.update_count, _constant(1, tf.int64))])
+        with control_dependencies([add(self.update_count, _constant(1, tf.int64))]):
+            return tf.constant(True)
 
     def weight(self):
         """The cycle's weight, without what failed halfway."""
@@ -497,7 +557,7 @@ class Cycle(tf.Module):
         ]
         packs = []
         for pack, total in zip(layout.packs, self.packed):
-            flat = BACKEND.read(total) if not indices.isdisjoint(pack.indices) else None
+            flat = read(total) if not indices.isdisjoint(pack.indices) else None
             packs.append(flat)
             rows = [index for index in pack.indices if index in indices and self._has_rows(index)]
             parts = pack.parted(flat) if rows else {}
@@ -507,8 +567,8 @@ class Cycle(tf.Module):
 
     def _own_sum(self, index):
         if not self._has_rows(index):
-            return BACKEND.read(self.sums[index])
-        return self._own_rows(index, BACKEND.local(self.sums[index]))
+            return read(self.sums[index])
+        return self._own_rows(index, local(self.sums[index]))
 
     def _has_rows(self, index):
         """Whether a sum is handed over as rows. XLA: never, since their number depends on
@@ -520,9 +580,9 @@ class Cycle(tf.Module):
         layout = self.layout
         # A graph that is older than the variable's first gradient cannot know its kind. It takes
         # all rows of a dense gradient.
-        whole = BACKEND.read(self.dense)[index] >= _IS_WHOLE
+        whole = read(self.dense)[index] >= _IS_WHOLE
         if layout.kinds[index] is None:
-            whole = tf.logical_or(whole, BACKEND.read(self.seen)[index] > SEEN[SPARSE])
+            whole = tf.logical_or(whole, read(self.seen)[index] > SEEN[SPARSE])
         height = tf.constant(layout.heights[index], tf.int64)
         rows = tf.cond(whole, lambda: tf.range(height), lambda: self.rows.touched(index)[0])
         return tf.IndexedSlices(tf.gather(total, rows), rows)
@@ -551,7 +611,7 @@ class Cycle(tf.Module):
 
     def had_dense(self):
         """Whether each variable had a dense gradient in this cycle, if there was a micro-batch."""
-        return BACKEND.read(self.dense) >= _IS_WHOLE
+        return read(self.dense) >= _IS_WHOLE
 
     def touched(self, index):
         """Whether each row of a variable was touched in this cycle; None if it is dense."""
@@ -564,7 +624,7 @@ class Cycle(tf.Module):
         """All sums, empty where no micro-batch came: large ones hold the last cycle's."""
         everything = range(len(self.sums))
         sums = _gradients.cond_gradients(
-            BACKEND.read(self.micro_count) > 0,
+            read(self.micro_count) > 0,
             lambda: self.own_sums(everything),
             lambda: _gradients.emptied(self.own_sums(everything)),
         )
@@ -581,11 +641,11 @@ class Cycle(tf.Module):
     def whole_sums(self, indices):
         """The large sums among these positions whole, the packs, and then the flags of what came:
         the same list on every worker."""
-        came = BACKEND.read(self.micro_count) > 0
+        came = read(self.micro_count) > 0
         sums = [self.sums[index] for index in self.large(indices)] + list(self.packed)
         own = sums and cond_list(
             came,
-            lambda: list(map(BACKEND.read, sums)),
+            lambda: list(map(read, sums)),
             lambda: [tf.zeros_like(each) for each in sums],
         )
         flags = tf.cast(came, tf.float32)
@@ -654,7 +714,7 @@ def _made_first(gradients):
     if tf.executing_eagerly():
         return []
     made = _gradients.values(gradients)
-    return [each for each in made if (each.shape.ndims or 0) > 1][-1:] or made
+    return ops_of([each for each in made if (each.shape.ndims or 0) > 1][-1:] or made)
 
 
 def _add_large(first, pairs, factor):
@@ -669,7 +729,7 @@ def _add_large(first, pairs, factor):
     return [
         tf.cond(
             first,
-            lambda: done(map(BACKEND.write, sums, _gradients.scale(gradients, factor))),
+            lambda: done(map(write, sums, _gradients.scale(gradients, factor))),
             lambda: _added_where_weighed(sums, gradients, factor),
         )
     ]
@@ -685,7 +745,7 @@ def _added_where_weighed(sums, gradients, factor):
 
 def _added(sums, gradients, factor):
     if factor is None:
-        return list(map(BACKEND.add, sums, gradients))
+        return list(map(add, sums, gradients))
     if not tf.is_tensor(factor) and not factor:
         return []
     # Multiplied and added by one op. Over the time without accumulation, four layers of 2048,
@@ -694,7 +754,7 @@ def _added(sums, gradients, factor):
     dtypes = set(each.dtype for each in gradients)
     minus = dict((dtype, -_gradients.as_dtype(factor, dtype)) for dtype in dtypes)
     return [
-        BACKEND.subtract_product(total, minus[gradient.dtype], gradient)
+        subtract_product(total, minus[gradient.dtype], gradient)
         for total, gradient in zip(sums, gradients)
     ]
 
@@ -730,29 +790,29 @@ class TouchedRows(tf.Module):
         before = []
         if kept is not None:
             flags = flags * tf.cast(kept, tf.float32)
-            block_flags = tf.maximum(flags, tf.gather(BACKEND.local(self.blocks), blocks))
-            flags = tf.maximum(flags, tf.gather_nd(BACKEND.read(self.flags), places))
+            block_flags = tf.maximum(flags, tf.gather(local(self.blocks), blocks))
+            flags = tf.maximum(flags, tf.gather_nd(read(self.flags), places))
             before = [flags, block_flags]
-        with after(before):
+        with control_dependencies(before):
             return [
-                BACKEND.set_elements(self.flags, places, flags),
-                BACKEND.set_rows(self.blocks, blocks, block_flags),
+                set_elements(self.flags, places, flags),
+                set_rows(self.blocks, blocks, block_flags),
             ]
 
     def touched(self, index):
         """The touched rows of a variable, each once, in ascending order; and their blocks."""
         first = self._shape.first_block[index]
-        flags = tf.identity(BACKEND.local(self.blocks))[first : first + self._shape.blocks[index]]
+        flags = tf.identity(local(self.blocks))[first : first + self._shape.blocks[index]]
         blocks = _positions(flags)[:, 0]
-        found = _positions(tf.gather(BACKEND.local(self.flags), blocks + first))
+        found = _positions(tf.gather(local(self.flags), blocks + first))
         return tf.gather(blocks, found[:, 0]) * BLOCK + found[:, 1], blocks + first
 
     def clear(self, blocks):
         """Unmarks all rows of these blocks."""
         count = tf.size(blocks)
         return [
-            BACKEND.set_rows(self.flags, blocks, tf.zeros([count, BLOCK])),
-            BACKEND.set_rows(self.blocks, blocks, tf.zeros([count])),
+            set_rows(self.flags, blocks, tf.zeros([count, BLOCK])),
+            set_rows(self.blocks, blocks, tf.zeros([count])),
         ]
 
     def clear_all(self, index):
@@ -763,8 +823,8 @@ class TouchedRows(tf.Module):
     def blocks_of(self, indices, flags):
         """The flags of these variables' rows, block by block; of `flags`, or of one replica's."""
         if len(indices) == len(self._shape.blocks):
-            return BACKEND.read(flags)
-        return tf.gather(BACKEND.local(flags), self._shape.places(indices))
+            return read(flags)
+        return tf.gather(local(flags), self._shape.places(indices))
 
     def part_of(self, index, blocks, among):
         """Of what blocks_of returned for the variables `among`, one variable's flags."""

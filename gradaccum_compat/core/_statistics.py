@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
-from gradaccum_compat.core import _gradients
+from gradaccum_compat.core import _gradients, _state
 from gradaccum_compat.core._graph import done
 
 #: What a moving average keeps of itself in each update.
@@ -81,10 +81,10 @@ class Statistics(tf.Module):
         weighted = square / tf.compat.v2.where(counts, size, one) if by_sum else square * size
         # A mean over no examples is NaN, and weighs nothing.
         weighted = tf.compat.v2.where(counts, weighted, tf.zeros_like(weighted))
-        return [BACKEND.add(self.squares, tf.stack([weighted, tf.cast(counts, tf.float64)]))]
+        return [_state.add(self.squares, tf.stack([weighted, tf.cast(counts, tf.float64)]))]
 
     def end(self):
-        return [BACKEND.write(self.squares, tf.zeros([2], tf.float64))]
+        return [_state.write(self.squares, tf.zeros([2], tf.float64))]
 
     def update(self, squares, weight, before, after):
         """Notes an update.
@@ -95,7 +95,7 @@ class Statistics(tf.Module):
             before: the global norm of the gradient before clipping.
             after: the same after clipping.
         """
-        last, names = BACKEND.read(self.last), len(NAMES)
+        last, names = _state.read(self.last), len(NAMES)
         count = squares[1]
         several = count > 1
         rest = tf.maximum(count - 1, 1)
@@ -106,7 +106,7 @@ class Statistics(tf.Module):
         factor = tf.compat.v2.where(before > 0, after / before, tf.ones_like(before))
         # Zero by zero, NaN, until there was a cycle of two.
         noise = tf.stack([before, factor, weight, count, averages[0] / averages[1]])
-        return done([BACKEND.write(self.last, tf.concat([noise, averages], 0))])
+        return done([_state.write(self.last, tf.concat([noise, averages], 0))])
 
     def values(self):
         """The LastUpdate."""

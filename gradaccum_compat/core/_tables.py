@@ -15,8 +15,7 @@ import collections
 import numpy as np
 import tensorflow as tf
 
-from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.core import _gradients
+from gradaccum_compat.core import _gradients, _state
 from gradaccum_compat.core._graph import cond_list
 from gradaccum_compat.core._state import DENSE, DENSE_MARK
 
@@ -65,7 +64,7 @@ class Tables(object):
 
     def own(self):
         """How many rows of each table this replica has, and what it has."""
-        came = BACKEND.read(self._cycle.micro_count) > 0
+        came = _state.read(self._cycle.micro_count) > 0
         dense = self._cycle.had_dense()
         counts, rows = [], []
         for index in self.indices:
@@ -168,7 +167,7 @@ class Tables(object):
         shape, dtype = self._layout.shapes[index], self._layout.dtypes[index]
         return self._replicas.on_local(
             lambda came, total: tf.cond(
-                came, lambda: BACKEND.read(total), lambda: tf.zeros(shape, dtype)
+                came, lambda: _state.read(total), lambda: tf.zeros(shape, dtype)
             ),
             came,
             self._cycle.sums[index],

@@ -13,8 +13,8 @@ import weakref
 import tensorflow as tf
 
 from gradaccum_compat import errors
-from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
+from gradaccum_compat.core import _state
 from gradaccum_compat.microbatch import arguments
 from gradaccum_compat.microbatch.batch import Batch, pack
 
@@ -131,7 +131,7 @@ class _Traces(_Of):
         self._call = lambda slices, steps: compute(loss_fn, variables, slices, steps)
         try:
             written = [
-                BACKEND.local(each) for each in function.get_concrete_function().graph.variables
+                _state.local(each) for each in function.get_concrete_function().graph.variables
             ]
             before = [(each, tf.identity(each)) for each in written]
             return function(*batch.tensors), None

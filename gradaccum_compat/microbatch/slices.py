@@ -14,7 +14,7 @@ from gradaccum_compat.backends.base import no_autograph
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core import _arguments, _gradients
 from gradaccum_compat.core._gradients import GradientSum
-from gradaccum_compat.core._graph import after
+from gradaccum_compat.core._graph import control_dependencies
 from gradaccum_compat.microbatch.batch import Bounds, EvenBounds
 from gradaccum_compat.microbatch.order import SliceOrder
 from gradaccum_compat.microbatch.result import MicrobatchGradients
@@ -109,7 +109,7 @@ class Slices(object):
         factor, weight, checks = self._weigh(size, weight)
         shapes = [[]] + [each.shape.as_list() for each in targets]
         dtypes = [_sum_dtype(each.dtype) for each in [loss] + targets]
-        with after(checks):
+        with control_dependencies(checks):
             gradients = [loss] + tape.gradient(loss, targets)
             scaling = None if isinstance(factor, float) and factor == 1.0 else factor
             weighted = _gradients.scale(

@@ -4,6 +4,7 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
+from gradaccum_compat.core._graph import ops_of
 from gradaccum_compat.optimizers import keras_build, references, slots, updates
 from gradaccum_compat.optimizers.reduced import reductions_done
 
@@ -32,16 +33,17 @@ def apply_gradients(optimizer, parts):
         parts: an updates.Update for each variable that has a gradient.
 
     Returns:
-        The op that makes the update, in a graph.
+        The ops that make the update, in a graph.
     """
     generation = _generation_of(optimizer) or slots
     if tf.executing_eagerly():
         # No conditionals are needed: variables without a gradient are left out of the parts. Nor is
         # control over the order: eager code runs line by line.
         with reductions_done():
-            return generation.apply_gradients(optimizer, parts)
+            generation.apply_gradients(optimizer, parts)
+        return []
     with reductions_done(), updates.one_by_one(optimizer, parts):
-        return generation.apply_gradients(optimizer, parts)
+        return ops_of([generation.apply_gradients(optimizer, parts)])
 
 
 def _generation_of(optimizer):

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from gradaccum_compat import errors
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.core import _arguments
-from gradaccum_compat.core._graph import after
+from gradaccum_compat.core import _arguments, _state
+from gradaccum_compat.core._graph import control_dependencies
 
 
 def serves(optimizer):
@@ -72,10 +72,10 @@ def apply_gradients(optimizer, parts):
 def _updated(optimizer, parts, gradients):
     optional = [part.raw for part in parts if part.came is not None]
     came = [part.came for part in parts if part.came is not None]
-    before = [BACKEND.read(variable) for variable in optional]
-    with after(before):
+    before = [_state.read(variable) for variable in optional]
+    with control_dependencies(before):
         optimizer.apply_gradients(list(zip(gradients, [part.variable for part in parts])))
         # update_step is left out for a variable without a gradient; weight decay is not.
         for each, variable, old in zip(came, optional, before):
-            BACKEND.write(variable, tf.compat.v2.where(each, BACKEND.read(variable), old))
+            _state.write(variable, tf.compat.v2.where(each, _state.read(variable), old))
     return tf.constant(True)

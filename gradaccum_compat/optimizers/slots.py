@@ -9,8 +9,8 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.core._graph import after
+from gradaccum_compat.core import _state
+from gradaccum_compat.core._graph import control_dependencies
 from gradaccum_compat.optimizers import updates
 
 
@@ -51,13 +51,13 @@ _LAZY = {
 
 def apply_gradients(optimizer, parts):
     kept = [pair for part in parts for pair in _rows_to_keep(optimizer, part)]
-    before = [BACKEND.read(variable) for variable, _ in kept]
-    with after(before):
+    before = [_state.read(variable) for variable, _ in kept]
+    with control_dependencies(before):
         updated = optimizer.apply_gradients([(part.gradient, part.variable) for part in parts])
     for (variable, touched), old in zip(kept, before):
         mask = tf.reshape(touched, [-1] + [1] * (old.shape.ndims - 1))
-        new = tf.compat.v2.where(mask, BACKEND.read(variable), old)
-        BACKEND.write(variable, new)
+        new = tf.compat.v2.where(mask, _state.read(variable), old)
+        _state.write(variable, new)
     return updated
 
 

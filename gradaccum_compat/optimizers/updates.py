@@ -25,8 +25,9 @@ import functools
 import tensorflow as tf
 
 from gradaccum_compat.backends import BACKEND
+from gradaccum_compat.core import _state
 from gradaccum_compat.core._gradients import is_dense
-from gradaccum_compat.core._graph import after, done
+from gradaccum_compat.core._graph import control_dependencies, done, ops_of
 from gradaccum_compat.optimizers import patches
 
 #: Elements from which on a variable waits for its turn: 4 MiB of float32, which keep several
@@ -75,7 +76,7 @@ class Update(object):
             return make(gradient, variable, *args, **kwargs)
         made = tf.cond(
             self.came,
-            lambda: done([make(gradient, variable, *args, **kwargs)]),
+            lambda: done(ops_of([make(gradient, variable, *args, **kwargs)])),
             lambda: tf.constant(False),
         )
         return getattr(made, "op", None)
@@ -100,7 +101,7 @@ class _Turn(object):
 
     def __init__(self):
         self._graph = tf.compat.v1.get_default_graph()
-        self._before = [None, None]
+        self._before = []
 
     def takes(self, raw):
         # An optimizer that compiles its updates makes each in a graph of its own.
@@ -108,11 +109,11 @@ class _Turn(object):
         return here and raw.shape.num_elements() >= LARGE
 
     def next(self):
-        return after(self._before[:1])
+        return control_dependencies(self._before[:-1])
 
     def took(self, raw):
         # A tf.function reads a variable after all writes that come before in the code.
-        self._before = [self._before[1], tf.identity(BACKEND.local(raw))]
+        self._before = self._before[-1:] + [tf.identity(_state.local(raw))]
 
 
 class _Intercepted(object):

@@ -20,7 +20,7 @@ import gradaccum_compat
 from gradaccum_compat import _detect, errors
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
-from gradaccum_compat.core import _arguments
+from gradaccum_compat.core import _arguments, _state
 from gradaccum_compat.upgrade import _format, _sketch, _slots, recording
 
 #: For each graph the Recorders of the first replica, and how many each other one has asked for.
@@ -136,7 +136,7 @@ class Recorder(object):
         # of Python: so zero is added to what it reads of each replica. Another micro-batch that is
         # added meanwhile loses nothing by that.
         with tf.control_dependencies([done.op]):
-            return [BACKEND.add(accumulator._cycle.weight_exact, tf.zeros([], tf.float64))]
+            return [_state.add(accumulator._cycle.weight_exact, tf.zeros([], tf.float64))]
 
     def before(self, gradients, total, came):
         """Called on each replica right before the optimizer is.
@@ -150,7 +150,7 @@ class Recorder(object):
         _refuse_xla()
         cycle, replicas = self._accumulator._cycle, self._accumulator._replicas.count
         # In a graph each replica's ops are made by a thread, and each trace has its own tensors.
-        number = BACKEND.read(cycle.update_count)
+        number = _state.read(cycle.update_count)
         if not self._records_here():
             return []
         rate, iterations = self._learning_rate(), self._iterations()
@@ -185,7 +185,7 @@ class Recorder(object):
 
         return _hand_over(
             call,
-            [number, BACKEND.read(cycle.micro_count), _number(total), came, rate, iterations]
+            [number, _state.read(cycle.micro_count), _number(total), came, rate, iterations]
             + [_read(each) for each in self._accumulator._target.raw]
             + values
             + flat,
@@ -193,12 +193,12 @@ class Recorder(object):
 
     def after(self):
         """Called on each replica right after the optimizer, before the update is counted."""
-        number = BACKEND.read(self._accumulator._cycle.update_count)
+        number = _state.read(self._accumulator._cycle.update_count)
         ops = []
         if self._records_here():
             # A reference variable is written to in place, whoever holds its value.
             kept = [
-                np.asarray if hasattr(BACKEND.local(each), "handle") else np.array
+                np.asarray if hasattr(_state.local(each), "handle") else np.array
                 for each in self._accumulator._target.raw
             ]
 
@@ -261,7 +261,7 @@ class Recorder(object):
         variables = list(self._accumulator._target.raw) + [
             each[name] for each in self._slot_variables() for name in sorted(each)
         ]
-        variables = [BACKEND.local(_raw(each)) for each in variables]
+        variables = [_state.local(_raw(each)) for each in variables]
         if tf.executing_eagerly():
             if self._followed.has(int(number)):
                 for variable, value in zip(variables, self._values(int(number))):
@@ -511,7 +511,7 @@ def _has_value(variable):
 
 def _read(variable):
     """This replica's value of a variable, in a type that NumPy has."""
-    return _float(_plain_read(BACKEND.local(_raw(variable))))
+    return _float(_plain_read(_state.local(_raw(variable))))
 
 
 def _number(value):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from gradaccum_compat import errors
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core import _arguments
-from gradaccum_compat.core._graph import after
+from gradaccum_compat.core._graph import control_dependencies
 
 #: The item that the configuration of a wrapped optimizer has besides the plain one's.
 _KEY = "accumulation"
@@ -209,7 +209,7 @@ def _steps_were_not_saved(update_count):
     if compiled_by_xla():  # which drops checks
         raise error
     # Not raised in a graph: TF 1.14 builds the training step when it loads a model.
-    with after([_arguments.on_device(update_count < 0, lambda: error)]):
+    with control_dependencies([_arguments.on_device(update_count < 0, lambda: error)]):
         return tf.ones_like(update_count)
 
 

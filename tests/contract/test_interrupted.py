@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-from gradaccum_compat.backends import BACKEND
+from gradaccum_compat.core import _state
 from support import modes
 
 v1 = tf.compat.v1
@@ -71,7 +71,7 @@ def test_interrupted_between_two_writes(monkeypatch, call, write):
         return written
 
     for method in ("write", "add"):
-        monkeypatch.setattr(BACKEND, method, interrupting(getattr(BACKEND, method)))
+        monkeypatch.setattr(_state, method, interrupting(getattr(_state, method)))
     arguments = (gradients, 2) if call == "accumulate" else ()
     try:
         getattr(accumulator, call)(*arguments)
