@@ -1,9 +1,9 @@
 """Accumulator: gradient accumulation, written once for every TensorFlow.
 
 `accumulate` and `apply` are read here from top to bottom. What they stand on is in core/: the state
-(_state), pure functions on gradients (_gradients), the ways between replicas (_replicas), what is
-summed over them (_reductions), and what a call may be given (_arguments). What differs between
-optimizers is in optimizers/, and what differs between TensorFlows in backends/.
+(_state), pure functions on gradients (_gradients), the way across replicas (_replicas), and what a
+call may be given (_arguments). What differs between optimizers is in optimizers/, and what differs
+between TensorFlows in backends/.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -20,9 +20,8 @@ from gradaccum_compat import errors, optimizers, saver
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import no_autograph
 from gradaccum_compat.backends.xla import compiled_by_xla
-from gradaccum_compat.core import _arguments, _gradients, _reductions, _state, _statistics
+from gradaccum_compat.core import _arguments, _gradients, _replicas, _state, _statistics
 from gradaccum_compat.core._graph import NOTHING, control_dependencies, only_if
-from gradaccum_compat.core._replicas import Replicas
 from gradaccum_compat.core._state import Cycle
 from gradaccum_compat.optimizers.updates import Update
 
@@ -90,7 +89,7 @@ class Accumulator(tf.Module):
             statistics=statistics,
         )
         self._target = _Target(_arguments.optimizer(optimizer), variables)
-        self._replicas = Replicas()
+        self._replicas = _replicas.Replicas()
         named = getattr(reducer, "for_accumulator", None)
         self._reducer = named(self.name, self._replicas.graph) if named else reducer
         self._calls = _Calls()
@@ -113,12 +112,7 @@ class Accumulator(tf.Module):
             The cycle's micro-batch count, a scalar int64 tensor.
         """
         self._ready_for(gradients)
-        if not self._options.counts_weight:
-            weight = 1.0
-        gradients, weight = self._replicas.admit(gradients, weight, self._target.raw)
-        with self._calls.one("accumulate", self._replicas):
-            count = self._replicas.on_each(self._accumulate, gradients, weight)
-            return count if self._replicas.inside() else self._replicas.first(count)
+        return self._accumulate(gradients, weight)
 
     @no_autograph
     def apply(self):
@@ -143,7 +137,7 @@ class Accumulator(tf.Module):
         self._ready_for(gradients)
         self._refuse_nothing(gradients)
         with self._calls.one("step", self._replicas):
-            return self._apply_if_full(self.accumulate(gradients, weight), gradients)
+            return self._apply_if_full(self._accumulate(gradients, weight), gradients)
 
     @no_autograph
     def reset(self):
@@ -262,7 +256,7 @@ class Accumulator(tf.Module):
         variables = self._target.ask()
         optimizers.check(variables)
         self._replicas.settle(variables)
-        _reductions.served_by(self._replicas.strategy)
+        _replicas.served_by(self._replicas.strategy)
         _arguments.skip_is_exact(self._options, self._replicas.count)
         _arguments.one_engine(self._options, self._replicas.count)
         BACKEND.at_top_level(lambda: self._replicas.in_scope(self._make_state))
@@ -279,14 +273,24 @@ class Accumulator(tf.Module):
                 self._statistics = _statistics.Statistics(self.name + "_statistics")
                 saver.note_state(self._statistics.variables)
         saver.note_state(cycle.variables)
-        self._reduction = _reductions.reduction_for(
+        self._reduction = _replicas.reduction_for(
             replicas, cycle, target.raw, self._reducer, self._statistics
         )
         self._cycle = cycle
 
-    # Adding a micro-batch, on one replica: check, weigh, add
+    # Adding a micro-batch: check, weigh, add
 
     def _accumulate(self, gradients, weight):
+        if not self._options.counts_weight:
+            weight = 1.0
+        gradients, weight = self._replicas.admit(gradients, weight, self._target.raw)
+        with self._calls.one("accumulate", self._replicas):
+            count = self._replicas.on_each(self._add_and_record, gradients, weight)
+            return count if self._replicas.inside() else self._replicas.first(count)
+
+    # On one replica
+
+    def _add_and_record(self, gradients, weight):
         count = self._add(gradients, weight)
         if self._recorder is None:
             return count
@@ -391,28 +395,29 @@ class Accumulator(tf.Module):
         total, parts = self._reduction.summarise(ending, 0 if steps is None else steps)
         count = len(self._target.raw)
         weight, marks, squares = total[0], total[2 : 2 + count], total[2 + count :]
-        weight = _arguments.nan_if_no_steps(weight, steps)
         whole, restored = _state.is_whole(weight), _state.has_this_layout(weight)
-        due = weight > 0
-        if compiled_by_xla():
-            # XLA drops the check of a weight, which then is NaN: so the update is NaN.
-            due = tf.logical_or(due, tf.math.is_nan(weight))
         came = _state.came(marks)
-        due = tf.logical_and(due, tf.reduce_any(came))
-        usual = None
+        due, usual, compiled = weight > 0, None, False
         if tf.executing_eagerly():
             self._cycle.learn_from_marks(marks.numpy())
             known = sure = [index for index, each in enumerate(came.numpy()) if each]
         else:
             usual, sure = self._as_traced(came, known, sure)
+            compiled = compiled_by_xla()
+        if compiled:
+            # XLA drops checks: there the weight is NaN, and with it the update, not silently none.
+            weight = _arguments.nan_unless(restored, _arguments.nan_if_no_steps(weight, steps))
+            due = tf.logical_or(weight > 0, tf.math.is_nan(weight))
+        due = tf.logical_and(due, tf.reduce_any(came))
         if tf.is_tensor(ending):
             # Elsewhere than at the boundary nothing is due, and nothing is said.
             due = tf.logical_and(ending, due)
             whole, restored = [
                 tf.logical_or(tf.logical_not(ending), each) for each in (whole, restored)
             ]
+        sure = frozenset(sure)
         return _Summary(
-            weight, marks, came, squares, whole, restored, due, known, frozenset(sure), usual, parts
+            weight, marks, came, squares, whole, restored, due, known, sure, usual, compiled, parts
         )
 
     def _checks_of_cycle(self, summary):
@@ -550,7 +555,6 @@ class Accumulator(tf.Module):
         wanted = [index for index, each in enumerate(gradients) if each is not None]
         if not wanted:
             return tf.constant(False)
-        compiled = compiled_by_xla()
         updates = [
             Update(
                 self._target.variables[index],
@@ -558,7 +562,7 @@ class Accumulator(tf.Module):
                 gradients[index],
                 again=None if again is None else functools.partial(again, index),
                 came=None if index in summary.sure else summary.came[index],
-                touched=self._cycle.touched(index) if compiled else None,
+                touched=self._cycle.touched(index) if summary.compiled else None,
             )
             for index in wanted
         ]
@@ -659,11 +663,11 @@ def _recorder_of(accumulator):
 #: Cycle.summary, and whether it had a gradient; what the statistics need; whether no micro-batch
 #: failed halfway; whether the cycle began in this layout of the state; whether an update is due;
 #: the positions of the variables that have had a gradient, and of those that are sure to have one
-#: in this cycle; whether the device finds it so (None if it does for certain); and what is reduced
-#: if an update is due.
+#: in this cycle; whether the device finds it so (None if it does for certain); whether XLA compiles
+#: the update; and what is reduced if an update is due.
 _Summary = collections.namedtuple(
     "_Summary",
-    "weight marks came squares whole restored due known sure usual parts".split(),
+    "weight marks came squares whole restored due known sure usual compiled parts".split(),
 )
 
 

@@ -195,9 +195,7 @@ def steps_of_cycle(given, update_count):
 
 def nan_if_no_steps(weight, steps):
     """XLA drops the check of a function's steps: there the weight, and so the update, is NaN."""
-    if not tf.is_tensor(steps) or not compiled_by_xla():
-        return weight
-    return tf.compat.v2.where(steps > 0, weight, float("nan") * tf.ones_like(weight))
+    return nan_unless(steps > 0, weight) if tf.is_tensor(steps) else weight
 
 
 def _function_error(received="another value"):
@@ -586,7 +584,11 @@ def nan_if_unsound(value):
     """XLA drops checks: there an unsound weight makes the update NaN, and not silently wrong."""
     if not tf.is_tensor(value) or not compiled_by_xla():
         return value
-    return tf.compat.v2.where(weight_is_sound(value), value, float("nan") * tf.ones_like(value))
+    return nan_unless(weight_is_sound(value), value)
+
+
+def nan_unless(condition, value):
+    return tf.compat.v2.where(condition, value, float("nan") * tf.ones_like(value))
 
 
 def device_checks(gradients, weight, variables):

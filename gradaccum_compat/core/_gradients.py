@@ -101,11 +101,6 @@ def _with_shape(value, shape):
     return value if known else tf.ensure_shape(value, shape)
 
 
-def only(gradients, indices):
-    """The gradients at these positions, and None at the others."""
-    return [each if index in indices else None for index, each in enumerate(gradients)]
-
-
 def cast(gradients, dtypes):
     return [
         _with_values(lambda value, dtype=dtype: tf.cast(value, dtype), each)

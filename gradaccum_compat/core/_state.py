@@ -1,6 +1,6 @@
 """What an accumulator remembers between two calls: its variables, and what reads or writes them.
 
-Small sums lie in one flat variable for each dtype, see _packs. Large ones are variables of their
+Small sums lie in one flat variable for each dtype, see  Large ones are variables of their
 own.
 
 Ending a cycle zeroes the counters and the small sums, and touches nothing else. The first
@@ -11,12 +11,14 @@ emptied.
 
 from __future__ import absolute_import, division, print_function
 
+import collections
+
 import numpy as np
 import tensorflow as tf
 
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
-from gradaccum_compat.core import _gradients, _packs
+from gradaccum_compat.core import _gradients
 from gradaccum_compat.core._gradients import DENSE, SPARSE
 from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if, ops_of
 
@@ -159,7 +161,7 @@ class Layout(object):
         ]
         self.small = [int(np.prod(shape)) <= SMALL for shape in self.shapes]
         small = [index for index, each in enumerate(self.small) if each]
-        self.packs = _packs.packs_of(small, self.dtypes, self.shapes)
+        self.packs = packs_of(small, self.dtypes, self.shapes)
         self.heights = [shape[0] if shape else 0 for shape in self.shapes]
         self.kinds = [None] * len(self.shapes)
         self.always = [False] * len(self.shapes)
@@ -194,7 +196,7 @@ class Cycle(tf.Module):
             0; None for a small one.
         layout: what is known of each variable.
         packed: the small sums of each dtype, one after another.
-        packed_shapes: tells a reader of checkpoints what lies in `packed`, see _packs.as_numbers.
+        packed_shapes: tells a reader of checkpoints what lies in `packed`, see as_numbers.
         micro_count: micro-batches handed in in this cycle.
         total_weight: zero; below zero while a micro-batch is being added or a cycle is being ended
             in a graph, and after one that failed meanwhile.
@@ -220,7 +222,7 @@ class Cycle(tf.Module):
             for pack in layout.packs
         ]
         if layout.packs:
-            shapes = _packs.as_numbers(layout.packs)
+            shapes = as_numbers(layout.packs)
             self.packed_shapes = self._state(
                 shapes.shape, tf.int64, "packed_shapes", SAME, lambda: shapes
             )
@@ -495,9 +497,7 @@ class Cycle(tf.Module):
         alone, count = tf.logical_and(alone, count >= least), tf.cast(count, float64)
         weight = tf.compat.v2.where(alone, weight, tf.constant(_FAILED, float64))
         former = tf.logical_and(count > 0, is_former(came))
-        # XLA drops the check: there the update becomes NaN, and not silently none.
-        mark = np.nan if compiled_by_xla() else _FORMER
-        weight = tf.compat.v2.where(former, tf.constant(mark, float64), weight)
+        weight = tf.compat.v2.where(former, tf.constant(_FORMER, float64), weight)
         dense = tf.compat.v2.where(seen > 0, seen - SEEN[SPARSE], came - _IS_WHOLE) > 0
         came_now = tf.logical_and(came > 0, count > 0)
         marks = tf.cast(came_now, float64) + DENSE_MARK * tf.cast(dense, float64)
@@ -563,7 +563,7 @@ class Cycle(tf.Module):
             parts = pack.parted(flat) if rows else {}
             for index in rows:
                 sums[index] = self._own_rows(index, parts[index])
-        return _gradients.with_dense_shapes(sums, layout.shapes) + packs
+        return sums + packs
 
     def _own_sum(self, index):
         if not self._has_rows(index):
@@ -585,7 +585,8 @@ class Cycle(tf.Module):
             whole = tf.logical_or(whole, read(self.seen)[index] > SEEN[SPARSE])
         height = tf.constant(layout.heights[index], tf.int64)
         rows = tf.cond(whole, lambda: tf.range(height), lambda: self.rows.touched(index)[0])
-        return tf.IndexedSlices(tf.gather(total, rows), rows)
+        shape = tf.constant(layout.shapes[index], tf.int64)
+        return tf.IndexedSlices(tf.gather(total, rows), rows, shape)
 
     def only(self, sums, indices):
         """Of such a list what these positions need, and None for all else."""
@@ -594,7 +595,8 @@ class Cycle(tf.Module):
             None if indices.isdisjoint(pack.indices) else flat
             for pack, flat in zip(self.layout.packs, sums[count:])
         ]
-        return _gradients.only(sums[:count], indices) + packs
+        own = [each if index in indices else None for index, each in enumerate(sums[:count])]
+        return own + packs
 
     def parted(self, sums, indices):
         """Such a list as one gradient for each variable, None but at these positions."""
@@ -622,13 +624,10 @@ class Cycle(tf.Module):
 
     def sums_of_this_cycle(self):
         """All sums, empty where no micro-batch came: large ones hold the last cycle's."""
-        everything = range(len(self.sums))
-        sums = _gradients.cond_gradients(
-            read(self.micro_count) > 0,
-            lambda: self.own_sums(everything),
-            lambda: _gradients.emptied(self.own_sums(everything)),
-        )
         count = len(self.sums)
+        sums = _gradients.nothing_if(
+            tf.equal(read(self.micro_count), 0), self.own_sums(range(count))
+        )
         return _gradients.with_dense_shapes(sums[:count], self.layout.shapes) + sums[count:]
 
     # The sums of several workers that they send whole, since they can only add up tensors of one
@@ -701,9 +700,9 @@ def _constant(value, dtype, shape=()):
 
 
 def _as_weight(weight):
-    if isinstance(weight, float) and weight == 1.0:
-        return _constant(weight, tf.float64)
-    return _gradients.as_dtype(weight, tf.float64)
+    if tf.is_tensor(weight):
+        return tf.cast(weight, tf.float64)
+    return _constant(1.0, tf.float64) if weight == 1.0 else tf.constant(weight, tf.float64)
 
 
 def _made_first(gradients):
@@ -751,8 +750,11 @@ def _added(sums, gradients, factor):
     # Multiplied and added by one op. Over the time without accumulation, four layers of 2048,
     # K = 8, TensorFlow 2.15: with a weight 1.36 and without one 1.27 if the product is made first,
     # and 1.31 both this way.
-    dtypes = set(each.dtype for each in gradients)
-    minus = dict((dtype, -_gradients.as_dtype(factor, dtype)) for dtype in dtypes)
+    minus = {}
+    for dtype in set(each.dtype for each in gradients):
+        # tf.cast makes float32 of a Python number first.
+        one = tf.cast(factor, dtype) if tf.is_tensor(factor) else tf.constant(factor, dtype)
+        minus[dtype] = -one
     return [
         subtract_product(total, minus[gradient.dtype], gradient)
         for total, gradient in zip(sums, gradients)
@@ -854,3 +856,132 @@ class _Shape(object):
         """The numbers of these variables' blocks."""
         ranges = [np.arange(self.blocks[each]) + self.first_block[each] for each in indices]
         return np.concatenate([np.zeros([0])] + ranges).astype(np.int64)
+
+
+# Packs: small tensors of one dtype in one flat tensor, so that one op serves all of them. An op
+# takes microseconds in eager code and in a graph, however little its tensors hold. Tensors that
+# differ in their first dimension alone are a group: one op joins them, and one op parts them.
+
+
+class Pack(object):
+    """Which tensors lie in one flat tensor, and where.
+
+    Args:
+        dtype: of all of them.
+        indices: the positions of their variables.
+        shapes: the shape of each variable, by position.
+
+    Attributes:
+        dtype: the same.
+        indices: the same.
+        shapes: the shape of each, by position.
+        size: how many elements the flat tensor has.
+    """
+
+    def __init__(self, dtype, indices, shapes):
+        self.dtype, self.indices = dtype, list(indices)
+        self.shapes = dict((index, list(shapes[index])) for index in self.indices)
+        groups = collections.OrderedDict()
+        for index in self.indices:
+            # Scalars have no first dimension: they are a group of their own.
+            rest = tuple(shapes[index][1:]) if shapes[index] else None
+            groups.setdefault(rest, []).append(index)
+        self._groups = [
+            (_Scalars(members) if rest is None else _Group(rest, members, shapes))
+            for rest, members in groups.items()
+        ]
+        self._sizes = np.array([each.size for each in self._groups], np.int64)
+        self.size = int(self._sizes.sum())
+
+    def joined(self, tensors):
+        """The flat tensor.
+
+        Args:
+            tensors: a tensor for each position, which None or its absence makes zero.
+        """
+        parts = [each.joined(tensors, self.dtype) for each in self._groups]
+        return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+
+    def parted(self, flat):
+        """The tensors that lie in the flat one, by position."""
+        alone = len(self._groups) == 1
+        tensors = {}
+        for group, part in zip(self._groups, [flat] if alone else tf.split(flat, self._sizes)):
+            tensors.update(zip(group.members, group.parted(part)))
+        return tensors
+
+
+def packs_of(indices, dtypes, shapes):
+    """A Pack for each dtype of the tensors at these positions."""
+    by_dtype = collections.OrderedDict((dtype, []) for dtype in (tf.float32, tf.float64))
+    for index in indices:
+        by_dtype[dtypes[index]].append(index)
+    return [Pack(dtype, members, shapes) for dtype, members in by_dtype.items() if members]
+
+
+def as_numbers(packs):
+    """Tells a checkpoint what lies in packs: of each tensor its position, the bytes of an element,
+    the number of its dimensions, and these."""
+    numbers = []
+    for pack in packs:
+        for index in pack.indices:
+            shape = pack.shapes[index]
+            numbers += [index, pack.dtype.size, len(shape)] + shape
+    return np.array(numbers, np.int64)
+
+
+def from_numbers(numbers):
+    """The packs that as_numbers tells of. Raises ValueError for numbers that tell of none."""
+    numbers, dtypes, shapes = list(map(int, numbers)), {}, collections.OrderedDict()
+    while numbers:
+        index, size, rank = numbers[:3]
+        shape = numbers[3 : 3 + rank]
+        if rank < 0 or len(shape) < rank or min(shape + [0]) < 0:
+            raise ValueError("dimensions {} of {} in all".format(shape, rank))
+        dtypes[index] = tf.float64 if size == tf.float64.size else tf.float32
+        shapes[index] = shape
+        del numbers[: 3 + rank]
+    return packs_of(list(shapes), dtypes, shapes)
+
+
+class _Group(object):
+    """Tensors of one rank that differ in their first dimension alone."""
+
+    def __init__(self, rest, members, shapes):
+        self.members, self._rest = members, list(rest)
+        self._heights = np.array([shapes[index][0] for index in members], np.int64)
+        self._height = int(self._heights.sum())
+        self.size = self._height * int(np.prod(rest, dtype=np.int64))
+
+    def joined(self, tensors, dtype):
+        found = [
+            tf.zeros([height] + self._rest, dtype) if tensors.get(index) is None else tensors[index]
+            for index, height in zip(self.members, self._heights)
+        ]
+        whole = found[0] if len(found) == 1 else tf.concat(found, 0)
+        return tf.reshape(whole, [-1]) if self._rest else whole
+
+    def parted(self, flat):
+        whole = tf.reshape(flat, [self._height] + self._rest) if self._rest else flat
+        if len(self.members) == 1:
+            return [whole]
+        alike = len(set(self._heights)) == 1
+        return tf.split(whole, len(self.members) if alike else self._heights)
+
+
+class _Scalars(object):
+    """Tensors without dimensions."""
+
+    def __init__(self, members):
+        self.members, self.size = members, len(members)
+
+    def joined(self, tensors, dtype):
+        return tf.stack(
+            [
+                tf.zeros([], dtype) if tensors.get(index) is None else tensors[index]
+                for index in self.members
+            ]
+        )
+
+    def parted(self, flat):
+        return tf.unstack(flat, self.size)

@@ -4,9 +4,8 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat.core._graph import ops_of
 from gradaccum_compat.optimizers import keras_build, references, slots, updates
-from gradaccum_compat.optimizers.reduced import reductions_done
+from gradaccum_compat.optimizers.patches import reductions_done
 
 #: The first generation that serves an optimizer is used; one that none serves makes no state.
 GENERATIONS = (keras_build, slots)
@@ -40,10 +39,9 @@ def apply_gradients(optimizer, parts):
         # No conditionals are needed: variables without a gradient are left out of the parts. Nor is
         # control over the order: eager code runs line by line.
         with reductions_done():
-            generation.apply_gradients(optimizer, parts)
-        return []
+            return generation.apply_gradients(optimizer, parts)
     with reductions_done(), updates.one_by_one(optimizer, parts):
-        return ops_of([generation.apply_gradients(optimizer, parts)])
+        return generation.apply_gradients(optimizer, parts)
 
 
 def _generation_of(optimizer):

@@ -61,12 +61,12 @@ def _refuse_lost_assignments(optimizer, operations):
 
 
 def apply_gradients(optimizer, parts):
-    if BACKEND.outermost_graph() is None:
+    if tf.executing_eagerly() or BACKEND.outermost_graph() is None:
         return _updated(optimizer, parts, [part.gradient for part in parts])
     # These leave the order of their assignments to tf.function, and in a TF 1 graph return nothing
     # that would run them: without one they update nothing, or by what is read too early.
-    function = tf.function(lambda *values: _updated(optimizer, parts, values), autograph=False)
-    return function(*[part.gradient for part in parts])
+    function = tf.function(lambda *values: _updated(optimizer, parts, values)[0], autograph=False)
+    return [function(*[part.gradient for part in parts])]
 
 
 def _updated(optimizer, parts, gradients):
@@ -78,4 +78,4 @@ def _updated(optimizer, parts, gradients):
         # update_step is left out for a variable without a gradient; weight decay is not.
         for each, variable, old in zip(came, optional, before):
             _state.write(variable, tf.compat.v2.where(each, _state.read(variable), old))
-    return tf.constant(True)
+    return [tf.constant(True)]

@@ -10,7 +10,7 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat.core import _state
-from gradaccum_compat.core._graph import control_dependencies
+from gradaccum_compat.core._graph import control_dependencies, ops_of
 from gradaccum_compat.optimizers import updates
 
 
@@ -58,7 +58,7 @@ def apply_gradients(optimizer, parts):
         mask = tf.reshape(touched, [-1] + [1] * (old.shape.ndims - 1))
         new = tf.compat.v2.where(mask, _state.read(variable), old)
         _state.write(variable, new)
-    return updated
+    return ops_of([updated])
 
 
 def _rows_to_keep(optimizer, part):

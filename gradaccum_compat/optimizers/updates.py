@@ -19,6 +19,7 @@ in three processes:
 
 from __future__ import absolute_import, division, print_function
 
+import collections
 import contextlib
 import functools
 
@@ -48,10 +49,12 @@ _METHODS = (
 _INNER = ("plain", "inner_optimizer", "_optimizer", "_opt")
 
 
-class Update(object):
+class Update(
+    collections.namedtuple("Update", ["variable", "raw", "gradient", "again", "came", "touched"])
+):
     """One variable's part of an update.
 
-    Args:
+    Attributes:
         variable: as it is handed to the optimizer.
         raw: TensorFlow's own, where that is Keras 3's.
         gradient: what the optimizer gets.
@@ -61,13 +64,7 @@ class Update(object):
         touched: for a dense gradient that stands for rows, whether each row was touched; or None.
     """
 
-    def __init__(self, variable, raw, gradient, again=None, came=None, touched=None):
-        self.variable = variable
-        self.raw = raw
-        self.gradient = gradient
-        self.again = again
-        self.came = came
-        self.touched = touched
+    __slots__ = ()
 
     def make(self, method, turn, gradient, variable, *args, **kwargs):
         """Calls the optimizer's method for this variable."""

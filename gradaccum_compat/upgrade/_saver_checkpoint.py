@@ -5,7 +5,7 @@ from __future__ import absolute_import, division, print_function
 import tensorflow as tf
 
 from gradaccum_compat import errors
-from gradaccum_compat.core import _packs
+from gradaccum_compat.core import _state
 
 #: The name of what tells which sums an accumulator has in packs.
 _PACKED = "/packed_shapes"
@@ -47,7 +47,7 @@ class Checkpoint(object):
                 )
 
     def _unpack(self, prefix):
-        for pack in _packs.from_numbers(self._reader.get_tensor(prefix + _PACKED)):
+        for pack in _state.from_numbers(self._reader.get_tensor(prefix + _PACKED)):
             name = "{}/packed_{}".format(prefix, pack.dtype.name)
             for index, part in pack.parted(tf.constant(self._reader.get_tensor(name))).items():
                 self._packed["{}/sum_{}".format(prefix, index)] = part.numpy()

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-from gradaccum_compat.core import _packs
+from gradaccum_compat.core import _state
 from support import small_sums
 
 v1 = tf.compat.v1
@@ -16,7 +16,7 @@ SHAPES = [[3], [], [2, 3], [4], [5, 3], [], [2, 2, 2], [1, 7], [0, 2]]
 
 
 def pack_of(indices=None):
-    return _packs.Pack(tf.float32, indices or list(range(len(SHAPES))), SHAPES)
+    return _state.Pack(tf.float32, indices or list(range(len(SHAPES))), SHAPES)
 
 
 def values(seed=0):
@@ -56,8 +56,8 @@ def test_what_is_absent_is_zero():
 
 def test_numbers_tell_what_lies_in_packs():
     dtypes = [tf.float32, tf.float64] * 4 + [tf.float32]
-    packs = _packs.packs_of([0, 1, 3, 4, 5, 7], dtypes, SHAPES)
-    told = _packs.from_numbers(_packs.as_numbers(packs))
+    packs = _state.packs_of([0, 1, 3, 4, 5, 7], dtypes, SHAPES)
+    told = _state.from_numbers(_state.as_numbers(packs))
     assert [(each.dtype, each.indices, each.shapes) for each in told] == [
         (tf.float32, [0, 4], {0: [3], 4: [5, 3]}),
         (tf.float64, [1, 3, 5, 7], {1: [], 3: [4], 5: [], 7: [1, 7]}),
@@ -67,7 +67,7 @@ def test_numbers_tell_what_lies_in_packs():
 @pytest.mark.parametrize("numbers", [[0, 4], [0, 4, -3], [0, 4, 2, 5], [0, 4, 1, -5]], ids=str)
 def test_numbers_that_tell_of_no_pack(numbers):
     with pytest.raises(ValueError):
-        _packs.from_numbers(np.array(numbers))
+        _state.from_numbers(np.array(numbers))
 
 
 # An accumulator of variables in packs and of others

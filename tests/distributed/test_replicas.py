@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import gradaccum_compat as ga
-from gradaccum_compat.core import _reductions, _tables
+from gradaccum_compat.core import _replicas, _tables
 from support import modes, replicas
 from support.reference import Reference, Slices
 
@@ -118,7 +118,7 @@ def test_rows_that_differ_between_replicas(way):
 )
 def test_workers_of_several_replicas_send_rows(way, monkeypatch):
     """As on machines with several GPUs each; here one worker, with all replicas."""
-    monkeypatch.setattr(_reductions, "STRATEGIES", [("MirroredStrategy", _reductions.Workers)])
+    monkeypatch.setattr(_replicas, "STRATEGIES", [("MirroredStrategy", _replicas.Workers)])
     monkeypatch.setattr(_tables, "SMALLEST", 0)
     rows = [[1, 2, 1], [2, 39]]
     few, dense = shares(1, [1.0, 4.0], rows), shares(2, [1.0, 4.0])

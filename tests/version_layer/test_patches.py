@@ -28,7 +28,7 @@ PATCHES = {
         "setattr(each)",  # AutoGraph's mark, TF 1.14. tests/costs/test_eager_calls.py
     },
     # Sums over replicas, every version. tests/distributed/test_replicas.py
-    "optimizers/reduced.py": {"attributes(context)"},
+    "optimizers/patches.py": {"attributes(context)"},
     # Updates of one variable, every version. tests/contract/test_updates_in_turn.py
     "optimizers/updates.py": {"attributes(optimizer)"},
     # Objects of Keras that are copied past their __init__. tests/wrap/test_mixed_precision.py
@@ -127,7 +127,7 @@ def patched(source):
                 found.add("{}({})".format(name, first))
             if name.endswith((".__dict__.pop", ".__dict__.update")):
                 found.add("{}({})".format(name, first))
-            if name == "patches.attributes":
+            if name in ("attributes", "patches.attributes"):
                 found.add("attributes({})".format(first))
     return {each for each in found if not each.startswith(("self.__dict__[]", "package."))}
 
