@@ -133,7 +133,8 @@ class Accumulator(tf.Module):
         Returns:
             A scalar bool tensor: whether the optimizer updated.
         """
-        _arguments.has_steps(self._options.steps)
+        if self._options.steps is None:
+            raise _arguments.no_steps_error()
         self._ready_for(gradients)
         self._refuse_nothing(gradients)
         with self._calls.one("step", self._replicas):
@@ -300,6 +301,7 @@ class Accumulator(tf.Module):
 
     def _add(self, gradients, weight):
         with control_dependencies(_arguments.device_checks(gradients, weight, self._target.raw)):
+            weight = _arguments.nan_if_unsound(weight)
             layout = self._cycle.layout
             gradients = _gradients.as_addends(gradients, layout.shapes, layout.dtypes)
             weighed, factor, weight, dropped = self._weigh(gradients, weight)
@@ -310,7 +312,6 @@ class Accumulator(tf.Module):
 
     def _weigh(self, gradients, weight):
         """What the gradients are multiplied by, and with nonfinite="skip" whether to drop them."""
-        weight = _arguments.nan_if_unsound(weight)
         one = isinstance(weight, float) and weight == 1.0
         by_weight = self._options.loss_reduction in ("mean", "global_mean") and not one
         factor = weight if by_weight else None
@@ -484,12 +485,13 @@ class Accumulator(tf.Module):
             indices: the positions that are wanted.
             sums: over all replicas, or None where this one reads its own.
         """
+        weight = self._weight_of_all(summary)
         if sums is None:
             sums = self._cycle.own_sums(indices)
         else:
             sums = self._cycle.only(sums, indices)
         if self._options.counts_weight:
-            sums = _gradients.divide(sums, self._weight_of_all(summary))
+            sums = _gradients.divide(sums, weight)
         return self._cycle.parted(sums, indices)
 
     def _weight_of_all(self, summary):

@@ -237,13 +237,12 @@ def a_reducer(value):
     return value
 
 
-def has_steps(value):
-    if value is None:
-        raise errors.OptionError(
-            "step() needs to know how many micro-batches make a cycle.",
-            "an accumulator made without steps",
-            "Make it with Accumulator(..., steps=4), or call accumulate() and apply().",
-        )
+def no_steps_error():
+    return errors.OptionError(
+        "step() needs to know how many micro-batches make a cycle.",
+        "an accumulator made without steps",
+        "Make it with Accumulator(..., steps=4), or call accumulate() and apply().",
+    )
 
 
 # Together

@@ -26,11 +26,7 @@ NOTHING = getattr(contextlib, "nullcontext", _Nothing)()
 
 
 def ops_of(values):
-    """What the values stand for in control_dependencies: their ops. What has none is left out.
-
-    TF 2.4 takes no tensor of an outer graph there, as there is one in a branch where a loss scale
-    calls us. An optimizer may return anything.
-    """
+    """What an optimizer returns, which may be anything, as control_dependencies takes it."""
     if tf.executing_eagerly():
         return []
     ops = [each if isinstance(each, tf.Operation) else getattr(each, "op", None) for each in values]

@@ -20,7 +20,7 @@ from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.xla import compiled_by_xla
 from gradaccum_compat.core import _gradients
 from gradaccum_compat.core._gradients import DENSE, SPARSE
-from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if, ops_of
+from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if
 
 SUM = tf.VariableAggregation.SUM
 MEAN = tf.VariableAggregation.MEAN
@@ -708,12 +708,12 @@ def _as_weight(weight):
 def _made_first(gradients):
     """What backpropagation makes first, after the whole forward pass: the last matrix's gradient.
 
-    A vector's may be a constant, which waits for nothing.
+    A vector's may be a constant, which waits for nothing. The ops: where a loss scale calls us in
+    a branch, TF 2.4 takes no tensor of an outer graph as a control dependency.
     """
-    if tf.executing_eagerly():
-        return []
     made = _gradients.values(gradients)
-    return ops_of([each for each in made if (each.shape.ndims or 0) > 1][-1:] or made)
+    last = [each for each in made if (each.shape.ndims or 0) > 1][-1:] or made
+    return [each.op for each in last if hasattr(each, "op")]  # constants may be eager
 
 
 def _add_large(first, pairs, factor):
