@@ -456,12 +456,11 @@ class Cycle(tf.Module):
         if None not in self.layout.kinds or BACKEND.outermost_graph() is not None:
             return
         components = tf.distribute.get_strategy().experimental_local_results
-        seen, came = BACKEND.at_top_level(
-            lambda: [
+        with tf.init_scope():
+            seen, came = [
                 np.max([part.numpy() for part in components(each)], 0)
                 for each in (self.seen, self.dense)
             ]
-        )
         self._learn_kinds(seen, np.nextafter(SEEN[SPARSE], SEEN[DENSE]))
         self._learn_kinds(np.maximum(came, 0), _IS_WHOLE)
 
