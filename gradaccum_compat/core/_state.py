@@ -1,7 +1,6 @@
 """What an accumulator remembers between two calls: its variables, and what reads or writes them.
 
-Small sums lie in one flat variable for each dtype, see  Large ones are variables of their
-own.
+Small sums lie in one flat variable for each dtype, see Pack. Large ones are variables of their own.
 
 Ending a cycle zeroes the counters and the small sums, and touches nothing else. The first
 micro-batch of the next cycle is assigned over what the large sums still hold, so that nothing large
