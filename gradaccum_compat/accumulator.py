@@ -18,8 +18,7 @@ import tensorflow as tf
 import gradaccum_compat
 from gradaccum_compat import errors, optimizers, saver
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.backends.base import no_autograph
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla, no_autograph
 from gradaccum_compat.core import _arguments, _gradients, _replicas, _state, _statistics
 from gradaccum_compat.core._graph import NOTHING, control_dependencies, only_if
 from gradaccum_compat.core._state import Cycle

@@ -7,7 +7,7 @@ from __future__ import absolute_import, division, print_function
 
 import tensorflow as tf
 
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core._graph import cond_list
 
 #: Compared by `type(gradient) is ROWS`, for each gradient in eager code: isinstance asks an ABC,

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core import _gradients
 from gradaccum_compat.core._gradients import DENSE, SPARSE
 from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if

@@ -16,7 +16,7 @@ import collections
 import tensorflow as tf
 
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core import _gradients, _state
 from gradaccum_compat.core._graph import done
 

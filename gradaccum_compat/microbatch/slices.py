@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from gradaccum_compat import errors
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.backends.base import no_autograph
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla, no_autograph
 from gradaccum_compat.core import _arguments, _gradients
 from gradaccum_compat.core._gradients import GradientSum
 from gradaccum_compat.core._graph import control_dependencies

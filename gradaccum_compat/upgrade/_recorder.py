@@ -19,7 +19,7 @@ import tensorflow as tf
 import gradaccum_compat
 from gradaccum_compat import _detect, errors
 from gradaccum_compat.backends import BACKEND
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core import _arguments, _state
 from gradaccum_compat.upgrade import _format, _sketch, _slots, recording
 

@@ -11,7 +11,7 @@ import six
 import tensorflow as tf
 
 from gradaccum_compat import errors
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core import _arguments
 from gradaccum_compat.core._graph import control_dependencies
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradaccum_compat.backends.xla import compiled_by_xla
+from gradaccum_compat.backends.base import compiled_by_xla
 from support import modes
 
 needs_jit = pytest.mark.skipif(modes.JIT is None, reason=modes.NO_JIT)
