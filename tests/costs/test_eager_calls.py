@@ -76,9 +76,22 @@ def test_small_variables_take_seven_ops_in_a_micro_batch_however_many_they_are(m
 
 
 def test_a_micro_batch_of_ten_variables_takes_hardly_more_calls_than_a_bare_loop(monkeypatch):
-    """0.8 times those of the loop on Python 2.7 with 1.14, and a third of them on 2.21."""
+    """0.9 times those of the loop on Python 2.7 with 1.14, and 0.4 times on 2.21."""
     small_sums.patch(monkeypatch, small_sums.SMALL)
     ours, bare = accumulate(10), bare_loop(10)
     for each in (ours, bare):
         each(), each()
-    assert calls_of(ours)[0] <= 1.1 * calls_of(bare)[0]
+    assert calls_of(ours)[0] <= calls_of(bare)[0]
+
+
+def test_a_reset_takes_seven_ops_however_many_variables_there_are(monkeypatch):
+    """Two reads of the flags, three counters, and the sums, which are filled with zeros. What is
+    known of the variables already is not written again."""
+    small_sums.patch(monkeypatch, small_sums.SMALL)
+    for count in (10, 100):
+        variables = [tf.Variable(tf.zeros([2, 2])) for _ in range(count)]
+        accumulator = ga.Accumulator(v1.train.GradientDescentOptimizer(0.1), variables)
+        for _ in range(2):
+            accumulator.accumulate([tf.ones([2, 2]) for _ in range(count)])
+            ops = calls_of(accumulator.reset)[1]
+        assert ops == 7
