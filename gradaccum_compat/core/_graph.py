@@ -26,7 +26,11 @@ NOTHING = getattr(contextlib, "nullcontext", _Nothing)()
 
 
 def ops_of(values):
-    """What an optimizer returns, which may be anything, as control_dependencies takes it."""
+    """The values' ops, for control_dependencies; what has none is left out.
+
+    An optimizer may return anything. TF 2.4 takes no tensor of an outer graph there, as there is
+    one in a branch where a loss scale calls us.
+    """
     if tf.executing_eagerly():
         return []
     ops = [each if isinstance(each, tf.Operation) else getattr(each, "op", None) for each in values]

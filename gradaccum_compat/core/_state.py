@@ -19,7 +19,7 @@ from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import compiled_by_xla
 from gradaccum_compat.core import _gradients
 from gradaccum_compat.core._gradients import DENSE, SPARSE
-from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if
+from gradaccum_compat.core._graph import cond_list, control_dependencies, done, only_if, ops_of
 
 SUM = tf.VariableAggregation.SUM
 MEAN = tf.VariableAggregation.MEAN
@@ -271,6 +271,8 @@ class Cycle(tf.Module):
 
     def _add(self, gradients, factor, weight, dropped):
         given = _gradients.kinds(gradients)
+        one = type(weight) is float and weight == 1.0
+        weight = _constant(1.0, tf.float64) if one else _gradients.as_dtype(weight, tf.float64)
         self.learn(given)
         steady = self.layout.steady(given) and dropped is None
         first = None
@@ -330,7 +332,7 @@ class Cycle(tf.Module):
     def _count(self, weight, dropped):
         counted = [
             (self.micro_count, _constant(1, tf.int64)),
-            (self.weight_exact, _as_weight(weight)),
+            (self.weight_exact, weight),
         ]
         if dropped is not None:
             counted.append((self.skipped_count, tf.reduce_sum(tf.cast(dropped, tf.float64))))
@@ -705,23 +707,13 @@ def _constant(value, dtype, shape=()):
     return _CONSTANTS[key]
 
 
-def _as_weight(weight):
-    if type(weight) is float and weight == 1.0:
-        return _constant(1.0, tf.float64)
-    if type(weight) is not float and tf.is_tensor(weight):
-        return tf.cast(weight, tf.float64)
-    return tf.constant(weight, tf.float64)
-
-
 def _made_first(gradients):
     """What backpropagation makes first, after the whole forward pass: the last matrix's gradient.
 
-    A vector's may be a constant, which waits for nothing. The ops: where a loss scale calls us in
-    a branch, TF 2.4 takes no tensor of an outer graph as a control dependency.
+    A vector's may be a constant, which waits for nothing.
     """
     made = _gradients.values(gradients)
-    last = [each for each in made if (each.shape.ndims or 0) > 1][-1:] or made
-    return [each.op for each in last if hasattr(each, "op")]  # constants may be eager
+    return ops_of([each for each in made if (each.shape.ndims or 0) > 1][-1:] or made)
 
 
 def _add_large(first, pairs, factor):
