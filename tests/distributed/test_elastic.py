@@ -4,7 +4,6 @@ interrupted."""
 from __future__ import absolute_import, division, print_function
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from support import processes
 def run(replicas, part, folder):
     """Runs a part of elastic.py on these replicas, and returns the weights that it ends with."""
     command = processes.command("elastic", replicas, part, folder)
-    subprocess.check_call(command, env=processes.environment())
+    printed, code = processes.output_of(command[1:], folder.join(part + ".log"))
+    assert code == 0, printed
     return json.loads(folder.join(part + ".json").read())
 
 

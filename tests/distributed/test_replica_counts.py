@@ -8,11 +8,10 @@ Two MirroredStrategies of different sizes meet each other's collectives in one p
 from __future__ import absolute_import, division, print_function
 
 import os
-import subprocess
-import sys
-import threading
 
 import pytest
+
+from support import processes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "test_replicas.py")
@@ -38,34 +37,24 @@ ALSO = [
 ]
 
 
-def check(cases, **environment):
-    child = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        + [FILE + "::" + case for case in cases],
+def check(folder, cases, **environment):
+    said, code = processes.output_of(
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider"] + [FILE + "::" + case for case in cases],
+        folder.join("log"),
+        limit=LIMIT,
+        cwd=processes.ROOT,
         env=dict(os.environ, **environment),
-        cwd=os.path.dirname(os.path.dirname(HERE)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
     )
-    # Python 2.7's communicate() takes no time limit.
-    limit = threading.Timer(LIMIT, child.kill)
-    limit.start()
-    said = child.communicate()[0].decode("utf-8", "replace")
-    limit.cancel()
-    assert child.returncode == 0, "exit code %s, the limit is %d seconds\n%s" % (
-        child.returncode,
-        LIMIT,
-        said[-5000:],
-    )
+    assert code == 0, "exit code %s, the limit is %d seconds\n%s" % (code, LIMIT, said[-5000:])
     assert "%d passed" % len(cases) in said and "skipped" not in said
 
 
 @pytest.mark.parametrize("count", ["3", "4"])
-def test_the_numbers_do_not_depend_on_how_many_replicas(count):
-    check(TELLING, GRADACCUM_REPLICAS=count)
+def test_the_numbers_do_not_depend_on_how_many_replicas(tmpdir, count):
+    check(tmpdir, TELLING, GRADACCUM_REPLICAS=count)
 
 
-def test_replicas_that_share_their_variables_give_the_same():
+def test_replicas_that_share_their_variables_give_the_same(tmpdir):
     """Each would add to the others' sums: with "none" three times the update, and a third of the
     micro-batches a cycle."""
-    check(TELLING + ALSO, GRADACCUM_REPLICAS="3", GRADACCUM_SHARED="yes")
+    check(tmpdir, TELLING + ALSO, GRADACCUM_REPLICAS="3", GRADACCUM_SHARED="yes")

@@ -4,12 +4,16 @@ them."""
 from __future__ import absolute_import, division, print_function
 
 import contextlib
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+
+from support import forked
 
 #: The folder of the tests, and the tree's root.
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -38,6 +42,41 @@ def command(program, *arguments):
     return [sys.executable, "-m", "support." + program] + [str(each) for each in arguments]
 
 
+def start(arguments, log, errors=None, cwd=None, env=None, fork=forked.CAN_FORK):
+    """Starts a program under this Python.
+
+    Args:
+        arguments: what stands after `python`: `-m module`, `-c code` or a path, and the arguments.
+        log: the path of the file that takes what is printed.
+        errors: the path of the one that takes standard error, if it is another one.
+        cwd: the folder to run in.
+        env: environment() or one like it.
+        fork: whether TensorFlow and Keras are imported already in its process.
+
+    Returns:
+        The process, with poll(), wait(), kill(), send_signal() and returncode.
+    """
+    env = environment() if env is None else env
+    if fork:
+        return forked.Process(arguments, env, log, errors or log, cwd)
+    with open(str(log), "ab") as out, open(str(errors or log), "ab") as err:
+        command = [sys.executable, "-W", "ignore"] + [str(each) for each in arguments]
+        return subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err)
+
+
+def output_of(arguments, log, limit=LIMIT, **how):
+    """(what a program printed, its exit code). One that takes longer than the limit is killed."""
+    process = start(arguments, log, **how)
+    clock = threading.Timer(limit, process.kill)
+    clock.start()
+    try:
+        process.wait()
+    finally:
+        clock.cancel()
+    with io.open(str(log), encoding="utf-8", errors="replace") as printed:
+        return printed.read(), process.returncode
+
+
 def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
@@ -48,16 +87,12 @@ def free_ports(count):
     return ports
 
 
-def start(index, addresses, program, arguments, log):
+def start_worker(index, addresses, program, arguments, log):
     """Starts a program of this folder as one worker, with TF_CONFIG in its environment, as on
     several machines."""
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-    return subprocess.Popen(
-        command(program, *arguments),
-        env=environment(TF_CONFIG=json.dumps(config), GRPC_ENABLE_FORK_SUPPORT="0"),
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
+    env = environment(TF_CONFIG=json.dumps(config), GRPC_ENABLE_FORK_SUPPORT="0")
+    return start(command(program, *arguments)[1:], log, env=env)
 
 
 class Workers(object):
@@ -66,10 +101,9 @@ class Workers(object):
     def __init__(self, count, folder, program, arguments):
         addresses = ["127.0.0.1:%d" % port for port in free_ports(count)]
         self.outs = [str(folder.join("worker%d.json" % index)) for index in range(count)]
-        self._logs = [open(out + ".log", "wb") for out in self.outs]
         self.processes = [
-            start(index, addresses, program, [out] + list(arguments), log)
-            for index, (out, log) in enumerate(zip(self.outs, self._logs))
+            start_worker(index, addresses, program, [out] + list(arguments), out + ".log")
+            for index, out in enumerate(self.outs)
         ]
 
     def codes(self):
@@ -100,8 +134,6 @@ class Workers(object):
             if each.poll() is None:
                 each.kill()
             each.wait()
-        for log in self._logs:
-            log.close()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import absolute_import, division, print_function
 import json
 import os
 import subprocess
+import sys
 
 from support import processes
 
@@ -38,17 +39,23 @@ def run(python, name, folder, before=None):
         before: code to run first in the same process.
     """
     path, out = os.path.join(FOLDER, name + ".py"), folder.join(name + ".json")
-    command = (
+    program = (
         [path] if before is None else ["-c", _AFTER.format(before=before, folder=FOLDER, path=path)]
     )
+    printed, code = _output_of(python, program + ["--json", str(out)], folder.join(name + ".log"))
+    return Outcome(code, printed, json.loads(out.read()) if out.check() else None)
+
+
+def _output_of(python, arguments, log):
+    if python == sys.executable:
+        return processes.output_of(arguments, log, errors=str(log) + ".err")
     process = subprocess.Popen(
-        [python] + command + ["--json", str(out)],
+        [python] + arguments,
         env=processes.environment(),
         stdout=subprocess.PIPE,
         universal_newlines=True,
     )
-    printed, _ = process.communicate()
-    return Outcome(process.returncode, printed, json.loads(out.read()) if out.check() else None)
+    return process.communicate()[0], process.returncode
 
 
 _AFTER = """

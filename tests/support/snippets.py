@@ -12,7 +12,6 @@ import io
 import os
 import re
 import runpy
-import subprocess
 import sys
 
 import gradaccum_compat as ga
@@ -80,6 +79,10 @@ def run(code, folder):
     # Here eager execution is on already, and the collectives of a second MirroredStrategy in one
     # process clash with the first one's.
     if "enable_eager_execution" in code or "MirroredStrategy(" in code:
-        subprocess.check_call([sys.executable, str(path)], env=processes.environment())
+        printed, code = processes.output_of(
+            [path], folder.join("printed"), errors=folder.join("errors")
+        )
+        sys.stdout.write(printed)
+        assert code == 0, folder.join("errors").read()
     else:
         runpy.run_path(str(path))
