@@ -752,9 +752,7 @@ def _added(sums, gradients, factor):
     # and 1.31 both this way.
     minus = {}
     for dtype in set(each.dtype for each in gradients):
-        # tf.cast makes float32 of a Python number first.
-        one = tf.cast(factor, dtype) if tf.is_tensor(factor) else tf.constant(factor, dtype)
-        minus[dtype] = -one
+        minus[dtype] = -_gradients.as_dtype(factor, dtype)
     return [
         subtract_product(total, minus[gradient.dtype], gradient)
         for total, gradient in zip(sums, gradients)
