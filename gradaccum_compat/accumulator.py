@@ -20,7 +20,7 @@ from gradaccum_compat import errors, optimizers, saver
 from gradaccum_compat.backends import BACKEND
 from gradaccum_compat.backends.base import compiled_by_xla, no_autograph
 from gradaccum_compat.core import _arguments, _gradients, _replicas, _state, _statistics
-from gradaccum_compat.core._graph import NOTHING, control_dependencies, only_if
+from gradaccum_compat.core._graph import NOTHING, cond_list, control_dependencies, only_if
 from gradaccum_compat.core._state import Cycle
 from gradaccum_compat.optimizers.updates import Update
 
@@ -368,7 +368,10 @@ class Accumulator(tf.Module):
             steps: of the cycle, if they decide about its end.
         """
         self._target.make_optimizer_state()
-        summary = self._summarise(True if full is None else full, sure, steps)
+        if full is None:
+            summary = self._summarise(True, sure, steps)
+        else:
+            summary = self._summarise_where(full, sure, steps)
         updated, finite = tf.cond(
             summary.due,
             lambda: self._update(summary),
@@ -387,7 +390,7 @@ class Accumulator(tf.Module):
         """What decides about the cycle, from one small reduction: the same on every replica.
 
         Args:
-            ending: where the cycle is about to be ended, a bool or a scalar bool tensor.
+            ending: whether the cycle is about to be ended.
             sure: as for _apply.
             steps: the same.
         """
@@ -409,16 +412,22 @@ class Accumulator(tf.Module):
             weight = _arguments.nan_unless(restored, _arguments.nan_if_no_steps(weight, steps))
             due = tf.logical_or(weight > 0, tf.math.is_nan(weight))
         due = tf.logical_and(due, tf.reduce_any(came))
-        if tf.is_tensor(ending):
-            # Elsewhere than at the boundary nothing is due, and nothing is said.
-            due = tf.logical_and(ending, due)
-            whole, restored = [
-                tf.logical_or(tf.logical_not(ending), each) for each in (whole, restored)
-            ]
         sure = frozenset(sure)
         return _Summary(
-            weight, marks, came, squares, whole, restored, due, known, sure, usual, compiled, parts
+            whole, restored, due, weight, marks, came, squares, usual, known, sure, compiled, parts
         )
+
+    def _summarise_where(self, full, sure, steps):
+        """The same where the cycle is full, in a graph. Elsewhere none of it runs: no check fails,
+        and nothing is due."""
+        made = []
+
+        def summarise():
+            made.append(self._summarise(True, sure, steps))
+            return made[0].tensors()
+
+        tensors = cond_list(full, summarise, lambda: made[0].nothing_due())
+        return made[0].with_tensors(tensors)
 
     def _checks_of_cycle(self, summary):
         return [
@@ -660,16 +669,45 @@ def _recorder_of(accumulator):
     return _recorder.recorder_of(accumulator)
 
 
-#: What decides about a cycle. The weight of all replicas; for each variable its marks, see
-#: Cycle.summary, and whether it had a gradient; what the statistics need; whether no micro-batch
-#: failed halfway; whether the cycle began in this layout of the state; whether an update is due;
-#: the positions of the variables that have had a gradient, and of those that are sure to have one
-#: in this cycle; whether the device finds it so (None if it does for certain); whether XLA compiles
-#: the update; and what is reduced if an update is due.
-_Summary = collections.namedtuple(
-    "_Summary",
-    "weight marks came squares whole restored due known sure usual compiled parts".split(),
-)
+class _Summary(
+    collections.namedtuple(
+        "_Summary",
+        "whole restored due weight marks came squares usual known sure compiled parts".split(),
+    )
+):
+    """What decides about a cycle.
+
+    Attributes:
+        whole: whether no micro-batch failed halfway.
+        restored: whether the cycle began in this layout of the state.
+        due: whether an update is due.
+        weight: of all replicas.
+        marks: of each variable, see Cycle.summary.
+        came: whether each variable had a gradient.
+        squares: what the statistics need.
+        usual: whether the device finds `known` and `sure` to be so; None if it does for certain.
+        known: the positions of the variables that have had a gradient.
+        sure: of those that are sure to have one in this cycle.
+        compiled: whether XLA compiles the update.
+        parts: what is reduced if an update is due.
+    """
+
+    __slots__ = ()
+
+    def tensors(self):
+        """What a conditional can return, in the order of the attributes."""
+        return [each for each in self[:8] if each is not None]
+
+    def with_tensors(self, tensors):
+        absent = [None] * (8 - len(tensors))
+        return _Summary(*(list(tensors) + absent + list(self[8:])))
+
+    def nothing_due(self):
+        """Such tensors of a cycle that is not ended: no check fails, and no update is due."""
+        checks, others = self.tensors()[:2], self.tensors()[2:]
+        return [tf.ones(each.shape, each.dtype) for each in checks] + [
+            tf.zeros(each.shape, each.dtype) for each in others
+        ]
 
 
 class _Target(object):

@@ -206,7 +206,7 @@ class Alone(object):
         """The one small reduction of a cycle.
 
         Args:
-            ending: where the cycle is about to be ended, a bool or a scalar bool tensor.
+            ending: whether the cycle is about to be ended.
             least: how many micro-batches there are, if no other thread has ended the cycle.
 
         Returns:

@@ -299,12 +299,10 @@ class Cycle(tf.Module):
     # layers of 2048 take 0.100 s a cycle so, and 0.106 s if all wait for the last gradient
     # (TensorFlow 2.21, 2 cores).
 
-    def _begin(self, where=True):
-        """Marks the state as busy, where this holds; returns whether nothing else has marked it."""
+    def _begin(self):
+        """Marks the state as busy; returns whether nothing else has marked it."""
         total = self.total_weight
-        if tf.executing_eagerly():
-            return tf.equal(read(total), 0)
-        mark = tf.cast(where, total.dtype.base_dtype) * _BUSY
+        mark = tf.constant(_BUSY, total.dtype.base_dtype)
         with control_dependencies([mark]), control_dependencies([add(total, mark)]):
             return tf.equal(read(total), mark)
 
@@ -486,12 +484,14 @@ class Cycle(tf.Module):
         all was dense.
 
         Args:
-            ending: where the cycle is about to be ended, a bool or a scalar bool tensor. There
-                `end` has to follow.
+            ending: whether the cycle is about to be ended. Then `end` has to follow.
             least: how many micro-batches there are, if no other thread has ended the cycle.
         """
         float64 = tf.float64
-        alone = self._begin(ending)
+        if ending and not tf.executing_eagerly():
+            alone = self._begin()
+        else:
+            alone = tf.equal(read(self.total_weight), 0)
         with control_dependencies([alone]):
             count, weight = read(self.micro_count), read(self.weight_exact)
             seen, came = read(self.seen), read(self.dense)

@@ -132,6 +132,18 @@ def test_between_two_updates_nothing_of_a_variable_s_size_is_made_but_the_gradie
             assert made == ["Mul", "Mul"], "micro-batch %d" % number
 
 
+def test_between_two_updates_a_step_runs_few_ops_and_decides_nothing(small):
+    decides = {"LogicalAnd", "Greater", "FloorMod"}
+    nothing = PASS_ON | ZERO_FILLS | {"NoOp", "VarHandleOp", "_Retval"}
+    for number, run in enumerate(
+        runs(dense(3), lambda made: [tf.ones_like(each) for each in made])
+    ):
+        assert bool(decides & set(run.ops)) == (number % 3 == 2), "micro-batch %d" % number
+        if number % 3 != 2:
+            # Among them are the checks: TF 1.14 divides, casts and looks for NaN.
+            assert sum(run.ops[op] for op in set(run.ops) - nothing) <= 16, run.ops
+
+
 def test_half_precision_costs_one_cast_more():
     def variables():
         return [v1.get_variable("w", [20, 20], dtype=tf.float16, use_resource=True)]
