@@ -372,7 +372,7 @@ class Accumulator(tf.Module):
             summary = self._summarise(True, sure, steps)
         else:
             summary = self._summarise_where(full, sure, steps)
-        updated, finite = tf.cond(
+        updated, finite = self._where_due(
             summary.due,
             lambda: self._update(summary),
             lambda: [tf.constant(False), tf.constant(True)],
@@ -385,6 +385,12 @@ class Accumulator(tf.Module):
                 raised.append(_arguments.on_device(finite, _arguments.nonfinite_error))
         with control_dependencies(raised + ended):
             return tf.identity(updated)
+
+    def _where_due(self, due, update, skip):
+        if tf.executing_eagerly() or self._replicas.count > 1 or self._reduction.reduces:
+            return tf.cond(due, update, skip)
+        variables = list(self._target.raw) + list(self._cycle.variables)
+        return BACKEND.cond_in_one_op(due, update, skip, variables)
 
     def _summarise(self, ending, sure, steps=None):
         """What decides about the cycle, from one small reduction: the same on every replica.

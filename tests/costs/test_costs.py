@@ -235,6 +235,33 @@ def test_no_conditional_of_a_step_stands_in_another():
     assert not [each for each in contexts if each is not None and each.outer_context is not None]
 
 
+def conditionals_in_one_op(places):
+    """How many conditionals of a step are one op each, with a variable on each of these devices."""
+    variables = []
+    for place in places:
+        with tf.device(place):
+            variables.append(tf.Variable([1.0, 2.0]))
+    accumulator = ga.Accumulator(
+        v1.train.MomentumOptimizer(0.5, 0.9, use_nesterov=True), variables, steps=2
+    )
+    step = tf.function(lambda x: accumulator.step([each * x for each in variables]))
+    assert [bool(step(tf.constant(float(number)))) for number in range(4)] == [False, True] * 2
+    graph = step.get_concrete_function(tf.constant(0.0)).graph
+    made = [op for op in graph.get_operations() if op.type in ("If", "StatelessIf")]
+    assert len(made) == 3
+    return len([op for op in made if not op.get_attr("_lower_using_switch_merge")])
+
+
+def test_on_one_cpu_the_update_of_a_step_is_one_op():
+    """So that no micro-batch before it passes over each of its ops."""
+    assert conditionals_in_one_op(["/cpu:0", "/cpu:0"]) == 1
+
+
+@pytest.mark.parametrize("places", [["/cpu:0", "/cpu:1"], ["/cpu:1", "/cpu:1"]])
+def test_where_variables_and_sums_lie_apart_the_update_of_a_step_may_too(places):
+    assert conditionals_in_one_op(places) == 0
+
+
 def test_a_step_never_asks_python():
     assert not [op for op in graph_of_step(4) if "PyFunc" in op]
 
