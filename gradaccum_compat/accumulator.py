@@ -387,6 +387,7 @@ class Accumulator(tf.Module):
             return tf.identity(updated)
 
     def _where_due(self, due, update, skip):
+        """tf.cond(due, update, skip). Replicas and workers reduce inside, and are left to it."""
         if tf.executing_eagerly() or self._replicas.count > 1 or self._reduction.reduces:
             return tf.cond(due, update, skip)
         variables = list(self._target.raw) + list(self._cycle.variables)
