@@ -387,7 +387,7 @@ class Accumulator(tf.Module):
             return tf.identity(updated)
 
     def _where_due(self, due, update, skip):
-        """tf.cond(due, update, skip). Replicas and workers reduce inside, and are left to it."""
+        """tf.cond(due, update, skip); in a graph it is one op, where one replica holds all sums."""
         if tf.executing_eagerly() or self._replicas.count > 1 or self._reduction.reduces:
             return tf.cond(due, update, skip)
         variables = list(self._target.raw) + list(self._cycle.variables)
@@ -676,11 +676,12 @@ def _recorder_of(accumulator):
     return _recorder.recorder_of(accumulator)
 
 
+#: What a conditional can return of a _Summary: tensors.
+_DECIDED = ("whole", "restored", "due", "weight", "marks", "came", "squares", "usual")
+
+
 class _Summary(
-    collections.namedtuple(
-        "_Summary",
-        "whole restored due weight marks came squares usual known sure compiled parts".split(),
-    )
+    collections.namedtuple("_Summary", _DECIDED + ("known", "sure", "compiled", "parts"))
 ):
     """What decides about a cycle.
 
@@ -702,19 +703,21 @@ class _Summary(
     __slots__ = ()
 
     def tensors(self):
-        """What a conditional can return, in the order of the attributes."""
-        return [each for each in self[:8] if each is not None]
+        return [getattr(self, name) for name in self._made()]
 
     def with_tensors(self, tensors):
-        absent = [None] * (8 - len(tensors))
-        return _Summary(*(list(tensors) + absent + list(self[8:])))
+        return self._replace(**dict(zip(self._made(), tensors)))
 
     def nothing_due(self):
-        """Such tensors of a cycle that is not ended: no check fails, and no update is due."""
-        checks, others = self.tensors()[:2], self.tensors()[2:]
-        return [tf.ones(each.shape, each.dtype) for each in checks] + [
-            tf.zeros(each.shape, each.dtype) for each in others
+        """Such tensors of a cycle that is not ended: both checks hold, and no update is due."""
+        make = {"whole": tf.ones, "restored": tf.ones}
+        return [
+            make.get(name, tf.zeros)(each.shape, each.dtype)
+            for name, each in zip(self._made(), self.tensors())
         ]
+
+    def _made(self):
+        return [name for name in _DECIDED if getattr(self, name) is not None]
 
 
 class _Target(object):

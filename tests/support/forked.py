@@ -50,11 +50,11 @@ class Process(object):
         return self._process.exitcode
 
     def poll(self):
-        return self._process.exitcode
+        return self.returncode
 
     def wait(self):
         self._process.join()
-        return self._process.exitcode
+        return self.returncode
 
     def send_signal(self, number):
         if self.poll() is None:
@@ -66,7 +66,7 @@ class Process(object):
 
 def _become(command, env, streams, folder):
     """Makes this process what a new one would be, and runs the program."""
-    # By this TF 2 knows itself: it was set where it was imported.
+    # TF 2 sets it where it is imported, and asks for it later.
     behavior = os.environ.get("TF2_BEHAVIOR")
     os.environ.clear()
     os.environ.update(env)

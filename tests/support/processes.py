@@ -42,8 +42,8 @@ def command(program, *arguments):
     return [sys.executable, "-m", "support." + program] + [str(each) for each in arguments]
 
 
-def start(arguments, log, errors=None, cwd=None, env=None, fork=forked.CAN_FORK):
-    """Starts a program under this Python.
+def start(arguments, log, errors=None, cwd=None, env=None, python=sys.executable, fork=True):
+    """Starts a program.
 
     Args:
         arguments: what stands after `python`: `-m module`, `-c code` or a path, and the arguments.
@@ -51,16 +51,17 @@ def start(arguments, log, errors=None, cwd=None, env=None, fork=forked.CAN_FORK)
         errors: the path of the one that takes standard error, if it is another one.
         cwd: the folder to run in.
         env: environment() or one like it.
-        fork: whether TensorFlow and Keras are imported already in its process.
+        python: the path of the Python.
+        fork: whether this Python's TensorFlow and Keras may be imported already in its process.
 
     Returns:
         The process, with poll(), wait(), kill(), send_signal() and returncode.
     """
     env = environment() if env is None else env
-    if fork:
+    if fork and forked.CAN_FORK and python == sys.executable:
         return forked.Process(arguments, env, log, errors or log, cwd)
     with open(str(log), "ab") as out, open(str(errors or log), "ab") as err:
-        command = [sys.executable, "-W", "ignore"] + [str(each) for each in arguments]
+        command = [python, "-W", "ignore"] + [str(each) for each in arguments]
         return subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err)
 
 

@@ -7,7 +7,6 @@ from __future__ import absolute_import, division, print_function
 
 import json
 import os
-import subprocess
 import sys
 
 from support import processes
@@ -42,20 +41,13 @@ def run(python, name, folder, before=None):
     program = (
         [path] if before is None else ["-c", _AFTER.format(before=before, folder=FOLDER, path=path)]
     )
-    printed, code = _output_of(python, program + ["--json", str(out)], folder.join(name + ".log"))
-    return Outcome(code, printed, json.loads(out.read()) if out.check() else None)
-
-
-def _output_of(python, arguments, log):
-    if python == sys.executable:
-        return processes.output_of(arguments, log, errors=str(log) + ".err")
-    process = subprocess.Popen(
-        [python] + arguments,
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        universal_newlines=True,
+    errors = folder.join(name + ".errors")
+    printed, code = processes.output_of(
+        program + ["--json", str(out)], folder.join(name + ".printed"), errors=errors, python=python
     )
-    return process.communicate()[0], process.returncode
+    if code:
+        sys.stderr.write(errors.read())  # which pytest shows where the test fails
+    return Outcome(code, printed, json.loads(out.read()) if out.check() else None)
 
 
 _AFTER = """
